@@ -1,0 +1,245 @@
+"""Edits: small values that say how one place of a request changes; applying them; checking the result.
+
+`apply` renders edits into the new message array without touching what is not edited. `check` compares the
+array before and after, read anew, and names every rule that the result breaks and the original kept: it
+does not trust the code that made the edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from ctxproxy import rawjson
+from ctxproxy.conversation import Message, Role, first_typed, last_typed, pair_faults, text_of
+from ctxproxy.errors import WireFormatError
+from ctxproxy.rawjson import Path
+
+__all__ = ["Drop", "Edit", "Item", "Note", "Param", "Replace", "Rules", "Scribe", "Strip", "apply", "check", "splice"]
+
+Item = int | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """The value at `path` of message `index` becomes `text`: a string, or JSON where the value is no string.
+
+    With `as_block` the block there becomes a text block.
+    """
+
+    index: int
+    path: Path
+    text: str
+    cause: str
+    as_block: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Messages [start, stop) go."""
+
+    start: int
+    stop: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A text of ours: a message before message `at`, or with `attach` at the end of user message `at`."""
+
+    at: int
+    text: str
+    cause: str
+    attach: bool = False
+    role: Role = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """The items at `paths` of message `index` go."""
+
+    index: int
+    paths: tuple[Path, ...]
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A member of the request's top level becomes a number."""
+
+    key: str
+    value: int
+    cause: str
+
+
+Edit = Replace | Drop | Note | Strip | Param
+
+
+class Scribe(Protocol):
+    """Writes the two things that edits add: a wire is one."""
+
+    def message(self, text: str, role: Role = "user") -> bytes:
+        """A message, as JSON."""
+        ...
+
+    def block(self, text: str, role: Role = "user") -> bytes:
+        """A text block of a content list, as JSON."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a provider demands of the order of messages; the strictest reading by default.
+
+    `alternate`: two user messages in a row are refused, so that a note is attached to the task.
+    `adjacent`: results directly follow the message with their calls.
+    `user_first`: the first message after the head is a user message.
+    """
+
+    alternate: bool = True
+    adjacent: bool = True
+    user_first: bool = True
+    max_markers: int = 4
+
+
+def apply(messages: Sequence[Message], edits: Sequence[Edit], scribe: Scribe) -> tuple[Item, ...]:
+    """The new message array: an index for each untouched message, bytes for each new or edited one."""
+    dropped: set[int] = set()
+    changes: dict[int, list[Replace | Strip | Note]] = {}
+    notes: dict[int, list[Note]] = {}
+    for edit in edits:
+        if isinstance(edit, Drop):
+            dropped.update(range(edit.start, edit.stop))
+        elif isinstance(edit, Note) and not edit.attach:
+            notes.setdefault(edit.at, []).append(edit)
+        elif isinstance(edit, Note):
+            changes.setdefault(edit.at, []).append(edit)
+        elif not isinstance(edit, Param):
+            changes.setdefault(edit.index, []).append(edit)
+    items: list[Item] = []
+    for i, message in enumerate(messages):
+        items.extend(scribe.message(note.text, note.role) for note in notes.get(i, ()))
+        if i in dropped:
+            continue
+        items.append(_change(message.raw, changes[i], scribe) if i in changes else i)
+    items.extend(scribe.message(note.text, note.role) for note in notes.get(len(messages), ()))
+    return tuple(items)
+
+
+def _change(data: bytes, edits: Sequence[Replace | Strip | Note], scribe: Scribe) -> bytes:
+    for edit in edits:
+        if isinstance(edit, Replace):
+            data = rawjson.replace(data, edit.path, _value(data, edit, scribe))
+        elif isinstance(edit, Note):
+            data = _attach(data, edit.text, scribe)
+    gone = [path for edit in edits if isinstance(edit, Strip) for path in edit.paths]
+    return rawjson.delete(data, gone) if gone else data
+
+
+def _value(data: bytes, edit: Replace, scribe: Scribe) -> bytes:
+    if edit.as_block:
+        return scribe.block(edit.text)
+    old = rawjson.load(data)
+    for step in edit.path:
+        old = old[step]
+    return edit.text.encode() if isinstance(old, dict) else rawjson.dump(edit.text)
+
+
+def _attach(data: bytes, text: str, scribe: Scribe) -> bytes:
+    content = cast("dict[str, Any]", rawjson.load(data)).get("content")
+    if isinstance(content, str):
+        return rawjson.replace(data, ("content",), rawjson.dump(f"{content}\n\n{text}"))
+    if isinstance(content, list):
+        return rawjson.insert(data, ("content",), len(cast("list[Any]", content)), scribe.block(text))
+    raise WireFormatError("a note can't be attached to a message without content")
+
+
+def splice(body: bytes, key: str, items: Sequence[Item], params: Sequence[Param] = ()) -> bytes:
+    """The request with a new message array. Untouched messages and everything outside are the same bytes.
+
+    Raises:
+        WireFormatError: the body can't be edited safely (a name twice, an array that is a string).
+    """
+    field = next((s for s in rawjson.entries(body) if s.key == key), None)
+    if field is None:
+        raise WireFormatError(f"`{key}` is missing")
+    data = body[field.value : field.stop]
+    if data[:1] == b"[":
+        spans = rawjson.entries(data)
+        between = data[spans[0].stop : spans[1].start] if len(spans) > 1 else b","
+        opening, closing = (data[: spans[0].start], data[spans[-1].stop :]) if spans else (b"[", b"]")
+        pieces = [data[spans[i].value : spans[i].stop] if isinstance(i, int) else i for i in items]
+        data = opening + between.join(pieces) + closing
+    elif any(not isinstance(item, int) for item in items):
+        data = b"[" + b",".join(item for item in items if isinstance(item, bytes)) + b"]"
+    body = body[: field.value] + data + body[field.stop :]
+    for param in params:
+        body = rawjson.put(body, param.key, rawjson.dump(param.value))
+    return body
+
+
+def check(before: Sequence[Message], after: Sequence[Message], rules: Rules) -> list[str]:
+    """The rules that `after` breaks and `before` kept; [] where it may be sent.
+
+    A violation is a bug of ours, never the user's: what was unsound before may stay so.
+    """
+    faults: list[str] = []
+    if not after:
+        return ["empty"]
+    kept, now = pair_faults(before, adjacent=rules.adjacent), pair_faults(after, adjacent=rules.adjacent)
+    if len(now) > len(kept):
+        faults.append(f"pairs: {now[0]}")
+    if [m.digest for m in before if _fixed_role(m)] != [m.digest for m in after if _fixed_role(m)]:
+        faults.append("system or developer message changed")
+    old, new = first_typed(before), first_typed(after)
+    if old is not None and (new is None or not _same_start(before[old], after[new])):
+        faults.append("first typed user message lost")
+    old, new = last_typed(before), last_typed(after)
+    if old is not None and (new is None or not _same_start(before[old], after[new])):
+        faults.append("newest typed user message lost")
+    if before[-1].role != after[-1].role:
+        faults.append(f"last role {after[-1].role} instead of {before[-1].role}")
+    if [m.digest for m in before if m.opaque] != [m.digest for m in after if m.opaque]:
+        faults.append("opaque entry changed")
+    head_before, head_after = _first_role(before), _first_role(after)
+    if rules.user_first and head_before == "user" != head_after:
+        faults.append(f"first role {head_after}")
+    known = {m.digest for m in before}
+    if any(m.digest not in known and _hollow(m) for m in after):
+        faults.append("empty content")
+    if rules.alternate and _repeats(after) > _repeats(before):
+        faults.append("two messages of one role in a row")
+    if sum(m.markers for m in after) > max(rules.max_markers, sum(m.markers for m in before)):
+        faults.append("too many cache markers")
+    return faults
+
+
+def _fixed_role(message: Message) -> bool:
+    return message.role in ("system", "developer")
+
+
+def _first_role(messages: Sequence[Message]) -> Role | None:
+    return next((m.role for m in messages if not _fixed_role(m)), None)
+
+
+def _same_start(before: Message, after: Message, chars: int = 200) -> bool:
+    """Whether the first 200 code points of the first text of a message are still there."""
+    if before.digest == after.digest:
+        return True
+    text = next((text_of(before, p) for p in before.parts if p.kind == "text"), "").strip()[:chars]
+    return any(text in text_of(after, p) for p in after.parts if p.kind == "text") if text else True
+
+
+def _hollow(message: Message) -> bool:
+    """Whether an edited message says nothing, or holds an empty text block."""
+    if not message.parts:
+        return True
+    return any(p.blank for p in message.parts if p.kind == "text") or all(
+        p.blank and p.kind != "tool_call" for p in message.parts if p.kind != "media"
+    )
+
+
+def _repeats(messages: Sequence[Message]) -> int:
+    roles = [m.role for m in messages if not _fixed_role(m)]
+    return sum(a == b and a in ("user", "assistant") for a, b in zip(roles, roles[1:], strict=False))

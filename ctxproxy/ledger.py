@@ -1,0 +1,135 @@
+"""The ledger: the memory of compactions, keyed by the content of the prefix that each replaced.
+
+Clients send their whole history on every call. Without a memory each turn would be compacted anew, with
+other bytes each time. With it the same prefix is replaced by the same bytes until the next compaction.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ctxproxy.compaction import Compaction, Original
+from ctxproxy.conversation import Message, chain
+from ctxproxy.edits import Item
+
+__all__ = ["Archive", "Entry", "Ledger", "MemoryArchive", "MemoryLedger", "match"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One compaction, replayable.
+
+    It replaces the first `length` messages after the head (the leading system and developer messages, which
+    clients change every turn) of every conversation in `scope` whose chain of digests there is `chain`.
+    `items` are indexes into that prefix, for messages that stay as the client sends them, and bytes.
+    """
+
+    scope: str
+    first: bytes
+    length: int
+    chain: bytes
+    items: tuple[Item, ...] = field(repr=False)
+    compaction: Compaction
+
+    @property
+    def size(self) -> int:
+        """Bytes that the entry holds, roughly."""
+        return 256 + sum(len(item) if isinstance(item, bytes) else 8 for item in self.items)
+
+
+class Ledger(Protocol):
+    """Where compactions are remembered. A store that fails raises LedgerError; no request fails of it."""
+
+    def recall(self, scope: str, first: bytes) -> Sequence[Entry]:
+        """The entries of a scope whose conversation begins with the message digest `first`."""
+        ...
+
+    def remember(self, entry: Entry) -> None:
+        """Keep an entry."""
+        ...
+
+
+class Archive(Protocol):
+    """Where the originals of what was cut are kept."""
+
+    def keep(self, scope: str, originals: Sequence[Original]) -> None:
+        """Keep originals; those already there are left alone."""
+        ...
+
+    def restore(self, scope: str, id: str) -> bytes | None:
+        """The bytes of one original, None where it is not there (or belongs to another scope)."""
+        ...
+
+
+def match(entries: Sequence[Entry], messages: Sequence[Message]) -> Entry | None:
+    """The entry with the longest prefix that `messages` (without the head) still begins with."""
+    lengths = {e.length for e in entries if e.length <= len(messages)}
+    if not lengths:
+        return None
+    digests: dict[int, bytes] = {}
+    digest = b""
+    for i, message in enumerate(messages[: max(lengths)]):
+        digest = chain(digest, message.digest)
+        if i + 1 in lengths:
+            digests[i + 1] = digest
+    fitting = [e for e in entries if digests.get(e.length) == e.chain]
+    return max(fitting, key=lambda e: (e.length, e.compaction.at), default=None)
+
+
+class MemoryLedger:
+    """A ledger of this process, bound in bytes; the least recently used conversation goes first."""
+
+    def __init__(self, *, max_bytes: int = 64 << 20) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[tuple[str, bytes], tuple[Entry, ...]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def recall(self, scope: str, first: bytes) -> Sequence[Entry]:
+        with self._lock:
+            found = self._entries.get((scope, first), ())
+            if found:
+                self._entries.move_to_end((scope, first))
+            return found
+
+    def remember(self, entry: Entry) -> None:
+        with self._lock:
+            key = (entry.scope, entry.first)
+            old = self._entries.get(key, ())
+            same = [e for e in old if (e.length, e.chain) == (entry.length, entry.chain)]
+            kept = tuple(e for e in old if e not in same)[-7:]
+            self._bytes += entry.size - sum(e.size for e in old if e not in kept)
+            self._entries[key] = (*kept, entry)
+            self._entries.move_to_end(key)
+            while self._bytes > self._max_bytes and len(self._entries) > 1:
+                _, gone = self._entries.popitem(last=False)
+                self._bytes -= sum(e.size for e in gone)
+
+
+class MemoryArchive:
+    """An archive of this process, bound in bytes; the oldest originals go first."""
+
+    def __init__(self, *, max_bytes: int = 64 << 20) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._data: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, scope: str, originals: Sequence[Original]) -> None:
+        with self._lock:
+            for original in originals:
+                key = (scope, original.id)
+                if key not in self._data:
+                    self._data[key] = original.data
+                    self._bytes += len(original.data)
+            while self._bytes > self._max_bytes and len(self._data) > 1:
+                _, gone = self._data.popitem(last=False)
+                self._bytes -= len(gone)
+
+    def restore(self, scope: str, id: str) -> bytes | None:
+        with self._lock:
+            return self._data.get((scope, id))

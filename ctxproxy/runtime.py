@@ -1,0 +1,161 @@
+"""The assembly of an engine with its stores, shared by every surface (CLI, proxy, clients).
+
+An edge: it reads the clock and the model catalogue, and performs the effects that need no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ctxproxy import catalogue
+from ctxproxy.compaction import Compaction
+from ctxproxy.conversation import Api
+from ctxproxy.edits import Rules
+from ctxproxy.engine import Call, Effect, Engine, Keep, Recall, Remember
+from ctxproxy.errors import LedgerError
+from ctxproxy.ledger import Archive, Ledger, MemoryArchive, MemoryLedger
+from ctxproxy.models import ModelInfo, family_of, resolve
+from ctxproxy.policy import Policy
+from ctxproxy.tokens import Counter, counter
+from ctxproxy.wire import WIRES, Reader
+
+__all__ = ["Runtime", "account_of"]
+
+_log = logging.getLogger("ctxproxy")
+
+
+class Runtime:
+    """An engine, its stores and its settings.
+
+    Args:
+        policy: the rules where a request does not choose others.
+        window: an explicit window in tokens for every model, None to look each up.
+        windows: explicit windows in tokens by model name.
+        ledger, archive: stores; in memory by default. `archive` None keeps no originals.
+        hint: words for the reader of a prompt on how to get a cut text back, from its archive id.
+        clock: seconds since the epoch.
+        on_compaction: called with every compaction that took effect.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Policy | None = None,
+        window: int | None = None,
+        windows: Mapping[str, int] | None = None,
+        ledger: Ledger | None = None,
+        archive: Archive | None = None,
+        keep_originals: bool = True,
+        hint: Callable[[str], str] | None = None,
+        clock: Callable[[], float] = time.time,
+        on_compaction: Callable[[Compaction], None] | None = None,
+        secret: bytes | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        self.policy = policy or Policy()
+        self.window = window
+        self.windows = dict(windows or {})
+        self.ledger: Ledger = ledger if ledger is not None else MemoryLedger()
+        self.archive: Archive | None = archive if archive is not None or not keep_originals else MemoryArchive()
+        self.hint = hint
+        self.clock = clock
+        self.on_compaction = on_compaction
+        self.secret = secret or secrets.token_bytes(32)
+        self.rules = rules
+        self.store_faults = 0
+        self._catalogue: Mapping[str, Any] | None = None
+        self._warned: set[str] = set()
+        self.engine = Engine(reader=Reader(counter_for=self.counter_for), models=self.model)
+
+    def counter_for(self, model: str) -> tuple[str, Counter]:
+        """The tokenizer family of a model and its counter."""
+        family = family_of(model)
+        return family, counter(family)
+
+    def model(self, name: str, headers: Mapping[str, str], window: int | None, learned: int | None) -> ModelInfo:
+        """What is known of a model. A provider's refusal bounds even an explicit window: it is a measured fact."""
+        if self._catalogue is None:
+            self._catalogue = catalogue.load()
+        info = resolve(
+            name,
+            config=window or self.windows.get(name) or self.window,
+            learned=learned,
+            catalogue=self._catalogue,
+            headers=headers,
+        )
+        if info.source == "default" and name not in self._warned:
+            self._warned.add(name)
+            _log.warning(
+                "the window of model %r is not known: %s tokens are assumed and nothing is compacted before the "
+                "provider refuses (setting: models.<name>.window)",
+                name,
+                f"{info.window:,}",
+            )
+        return info
+
+    def call(
+        self,
+        *,
+        api: Api,
+        body: bytes,
+        upstream: str = "",
+        account: str = "",
+        headers: Mapping[str, str] | None = None,
+        policy: Policy | None = None,
+        window: int | None = None,
+        target_tokens: int | None = None,
+    ) -> Call:
+        """A request for the engine."""
+        return Call(
+            wire=WIRES[api],
+            body=body,
+            policy=policy or self.policy,
+            rules=self.rules,
+            scope=f"{api}:{account}",
+            upstream=upstream,
+            headers=headers or {},
+            window=window,
+            target_tokens=target_tokens,
+            now=self.clock(),
+            archive_key=hashlib.blake2b(account.encode(), key=self.secret, digest_size=32).digest(),
+            hint=self.hint,
+        )
+
+    def perform(self, effect: Effect) -> Any:
+        """Carry out an effect that needs no network. A store that fails costs its help, never the request."""
+        try:
+            match effect:
+                case Recall():
+                    return self.ledger.recall(effect.scope, effect.first)
+                case Keep():
+                    if self.archive is not None:
+                        self.archive.keep(effect.scope, effect.originals)
+                    return True
+                case Remember():
+                    self.ledger.remember(effect.entry)
+                    if self.on_compaction is not None:
+                        self.on_compaction(effect.entry.compaction)
+                    return None
+                case _:
+                    raise TypeError(f"{type(effect).__name__} needs a network")
+        except LedgerError as error:
+            self.store_faults += 1
+            _log.warning("a store failed: %s", error)
+            return () if isinstance(effect, Recall) else False
+
+
+def account_of(headers: Mapping[str, str], *, secret: bytes) -> str:
+    """Whose request it is, without keeping the key: a keyed hash of the credential; headers in lower case."""
+    for name in ("x-api-key", "api-key", "authorization", "x-goog-api-key"):
+        value = headers.get(name)
+        if value:
+            value = value.removeprefix("Bearer ").strip()
+            return hashlib.blake2b(
+                value.encode("utf-8", "surrogateescape"), key=secret[:64], digest_size=12
+            ).hexdigest()
+    return "anonymous"

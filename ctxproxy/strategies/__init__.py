@@ -1,0 +1,56 @@
+"""The strategies, and the ladder that composes them: cheapest and least lossy first, measured after each.
+
+Each is pure: a draft in, a draft out. None splits an exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ctxproxy.policy import Step
+from ctxproxy.strategies.draft import Draft, start
+from ctxproxy.strategies.prioritize import prioritize
+from ctxproxy.strategies.prune import prune
+from ctxproxy.strategies.squeeze import squeeze
+from ctxproxy.strategies.truncate import truncate
+from ctxproxy.strategies.window import bridge, restart, shorter_note, window
+
+__all__ = ["Draft", "prioritize", "prune", "shrink", "squeeze", "start", "truncate", "window"]
+
+
+def shrink(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None = None) -> Draft:
+    """Take the draft down to its target by `steps`, and by the last resorts where those do not reach it.
+
+    `keep_messages` asks for a literal sliding window. The result may still be over the target: then nothing
+    is left that may be cut.
+    """
+    if draft.fits and keep_messages is None:
+        return draft
+    if "truncate" in steps:
+        draft = truncate(draft)
+    if not draft.fits and "prune" in steps:
+        pruned = prune(draft)
+        # Stubs in messages that are then dropped would only hide facts from the notes.
+        draft = pruned if pruned.fits else draft
+    facts = "facts" in steps or "summarize" in steps
+    if keep_messages is not None and "window" in steps:
+        draft = window(draft, keep=keep_messages, facts=facts)
+    if not draft.fits and "window" in steps and not draft.dropped:
+        draft = window(draft, facts=facts)
+    if not draft.fits:
+        draft = _harder(draft, facts=facts)
+    return bridge(draft)
+
+
+def _harder(draft: Draft, *, facts: bool) -> Draft:
+    """The tail gives way to the budget, then what must stay is cut inside."""
+    last = draft.groups[-1].start if draft.groups else 0
+    steps = draft.steps
+    tight = truncate(replace(restart(draft), tail=last))
+    tight = prioritize(tight, facts=facts) if "prioritize" in steps else window(tight, facts=facts)
+    if not tight.fits:
+        tight = squeeze(prune(tight, protect=False))
+    if not tight.fits:
+        tight = shorter_note(tight)
+    return replace(tight, steps=(*(s for s in steps if s not in tight.steps), *tight.steps))

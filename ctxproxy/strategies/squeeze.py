@@ -1,0 +1,147 @@
+"""squeeze: the last resort, when everything that may be dropped is gone and the prompt is still too large.
+
+In this order: the outputs of the newest exchange (oldest first), its call arguments, the task's middle. The
+newest typed user message is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from ctxproxy.conversation import Part, first_typed, last_typed
+from ctxproxy.strategies.draft import Draft
+from ctxproxy.strategies.truncate import preview
+
+__all__ = ["shorten_leaves", "squeeze"]
+
+_SMALLEST = 48  # tokens: a preview below this says nothing
+
+
+def squeeze(draft: Draft) -> Draft:
+    """Cut inside what must stay until the target is met, or nothing is left to cut."""
+    draft = _outputs(draft)
+    if not draft.fits:
+        draft = _arguments(draft)
+    if not draft.fits:
+        draft = _task(draft)
+    return draft
+
+
+def _outputs(draft: Draft) -> Draft:
+    gone = draft.dropped
+    large = [
+        (i, part)
+        for i, message in enumerate(draft.messages)
+        if i not in gone and not message.opaque
+        for part in message.of("tool_result")
+        if part.tokens > _SMALLEST
+    ]
+    # A fair share for each: the largest ones shrink, small ones stay whole.
+    over = draft.tokens - draft.target
+    if not large or over <= 0:
+        return draft
+    now = [draft.count(draft.text(i, part)) for i, part in large]
+    room = max(_SMALLEST * len(large), sum(now) - over)
+    level = _water_level(now, room)
+    for (i, part), size in zip(large, now, strict=True):
+        if draft.fits:
+            break
+        if size > level:
+            text = preview(draft.text(i, part), limit=max(_SMALLEST, level), count=draft.count, where=draft.locate)
+            if draft.count(text) < size:
+                draft = draft.rewrite(i, part, text, "the newest exchange alone does not fit").done("squeeze")
+    return draft
+
+
+def _water_level(sizes: list[int], room: int) -> int:
+    """The size that, as a cap for all, makes their sum at most `room`."""
+    left = room
+    for n, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - n)
+        if size > share:
+            return share
+        left -= size
+    return max(sizes, default=0)
+
+
+def _arguments(draft: Draft) -> Draft:
+    gone = draft.dropped
+    for i, message in enumerate(draft.messages):
+        if i in gone or message.opaque:
+            continue
+        for part in message.of("tool_call"):
+            over = draft.tokens - draft.target
+            if over <= 0:
+                return draft
+            if part.tokens <= 2 * _SMALLEST:
+                continue
+            text = draft.text(i, part)
+            shorter = _shorter_arguments(text, max(_SMALLEST, part.tokens - over - 16), draft.count)
+            if shorter is not None and len(shorter) < len(text):
+                draft = _put_arguments(draft, i, part, shorter)
+    return draft
+
+
+def _put_arguments(draft: Draft, index: int, part: Part, text: str) -> Draft:
+    return draft.rewrite(index, part, text, "call arguments that alone do not fit").done("squeeze")
+
+
+def _shorter_arguments(text: str, limit: int, count: Callable[[str], int]) -> str | None:
+    """Arguments cut inside their long strings, so that they stay a valid JSON object; None where they are none."""
+    try:
+        value: Any = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    size = max(16, limit)
+    while size >= 8:
+        short = json.dumps(shorten_leaves(cast("dict[str, Any]", value), size, count), ensure_ascii=False)
+        if count(short) <= limit:
+            return short
+        size //= 2
+    return short
+
+
+def shorten_leaves(value: Any, limit: int, count: Callable[[str], int]) -> Any:
+    """The same JSON with every string cut to `limit` tokens."""
+    if isinstance(value, str):
+        return preview(value, limit=limit, count=count, what="argument") if count(value) > limit else value
+    if isinstance(value, dict):
+        return {k: shorten_leaves(v, limit, count) for k, v in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [shorten_leaves(v, limit, count) for v in cast("list[Any]", value)]
+    return value
+
+
+def _task(draft: Draft) -> Draft:
+    """The first typed user message, cut head-and-tail above its share of the window."""
+    messages = draft.messages
+    first, last = first_typed(messages), last_typed(messages)
+    if first is None or first == last or messages[first].opaque:
+        return draft
+    share = max(_SMALLEST * 2, min(draft.policy.task.of(draft.window), int(draft.target * draft.policy.task.share)))
+    for part in messages[first].of("text"):
+        if draft.fits:
+            break
+        text = draft.text(first, part)
+        size = draft.count(text)
+        limit = max(share, size - (draft.tokens - draft.target))
+        if size > limit:
+            draft = draft.rewrite(
+                first, part, _head_and_tail(text, limit, draft.count), "the task is over its share"
+            ).done("squeeze")
+    return draft
+
+
+def _head_and_tail(text: str, limit: int, count: Callable[[str], int]) -> str:
+    """A cut of a person's words: the beginning stays at the beginning, the notice is in the middle."""
+    middle = f"\n[... cut: this message had {count(text):,} tokens ...]\n"
+    chars = int(len(text) * max(16, limit - count(middle)) / max(1, count(text)))
+    while True:
+        short = text[: int(chars * 0.8)] + middle + text[len(text) - max(1, chars - int(chars * 0.8)) :]
+        if count(short) <= limit or chars <= 240:
+            return short
+        chars = max(240, int(chars * 0.9))
