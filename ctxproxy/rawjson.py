@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from json import decoder
 from typing import Any
@@ -18,10 +18,27 @@ import msgspec
 
 from ctxproxy.errors import WireFormatError
 
-__all__ = ["Json", "Path", "Slice", "array", "delete", "dump", "entries", "insert", "load", "members", "put", "replace"]
+__all__ = [
+    "Json",
+    "Path",
+    "Slice",
+    "View",
+    "array",
+    "delete",
+    "dump",
+    "entries",
+    "insert",
+    "item_views",
+    "load",
+    "members",
+    "put",
+    "replace",
+    "views",
+]
 
 Json = Any
 Slice = bytes
+View = bytes | msgspec.Raw
 Path = tuple[str | int, ...]
 
 _WS = re.compile(rb"[ \t\n\r]*")
@@ -63,10 +80,7 @@ def members(raw: bytes) -> dict[str, Slice]:
     Raises:
         WireFormatError: it is not an object.
     """
-    try:
-        return {key: bytes(value) for key, value in _fields.decode(raw).items()}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {s.key: raw_of(raw, s) for s in _spans(raw, "{") if isinstance(s.key, str)}
+    return {key: bytes(value) for key, value in views(raw).items()}
 
 
 def array(raw: bytes) -> list[Slice]:
@@ -75,10 +89,24 @@ def array(raw: bytes) -> list[Slice]:
     Raises:
         WireFormatError: it is not an array.
     """
+    return [bytes(item) for item in item_views(raw)]
+
+
+def views(raw: bytes) -> Mapping[str, View]:
+    """`members` without copying: a body of megabytes is sliced on every request."""
     try:
-        return [bytes(item) for item in _items.decode(raw)]
+        return _fields.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return [raw_of(raw, s) for s in _spans(raw, "[")]
+        return {s.key: raw_of(raw, s) for s in _spans(raw, "{") if isinstance(s.key, str)}
+
+
+def item_views(raw: View) -> Sequence[View]:
+    """`array` without copying."""
+    try:
+        return _items.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        data = bytes(raw)
+        return [raw_of(data, s) for s in _spans(data, "[")]
 
 
 @dataclass(frozen=True, slots=True)

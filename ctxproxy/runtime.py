@@ -70,15 +70,31 @@ class Runtime:
         self.store_faults = 0
         self._catalogue: Mapping[str, Any] | None = None
         self._warned: set[str] = set()
+        self._infos: dict[tuple[object, ...], ModelInfo] = {}
+        self._families: dict[str, tuple[str, Counter]] = {}
         self.engine = Engine(reader=Reader(counter_for=self.counter_for), models=self.model)
 
     def counter_for(self, model: str) -> tuple[str, Counter]:
         """The tokenizer family of a model and its counter."""
-        family = family_of(model)
-        return family, counter(family)
+        known = self._families.get(model)
+        if known is None:
+            if len(self._families) > 1_024:
+                self._families.clear()
+            family = family_of(model)
+            known = self._families[model] = (family, counter(family))
+        return known
 
     def model(self, name: str, headers: Mapping[str, str], window: int | None, learned: int | None) -> ModelInfo:
         """What is known of a model. A provider's refusal bounds even an explicit window: it is a measured fact."""
+        key = (name, window, learned, headers.get("anthropic-beta"))
+        known = self._infos.get(key)
+        if known is None:
+            if len(self._infos) > 1_024:
+                self._infos.clear()
+            known = self._infos[key] = self._look_up(name, headers, window, learned)
+        return known
+
+    def _look_up(self, name: str, headers: Mapping[str, str], window: int | None, learned: int | None) -> ModelInfo:
         if self._catalogue is None:
             self._catalogue = catalogue.load()
         info = resolve(

@@ -162,17 +162,18 @@ class Reader:
         Raises:
             WireFormatError: it is not a request of that API.
         """
-        fields = raw.members(body)
+        views = raw.views(body)
+        fields = {key: bytes(value) for key, value in views.items() if key != wire.array}
         model = raw.load(fields["model"]) if "model" in fields else ""
         if not isinstance(model, str):
             raise WireFormatError("`model` is not a string")
-        if wire.array not in fields:
+        if wire.array not in views:
             raise WireFormatError(f"`{wire.array}` is missing")
         family, counter = self._counter_for(model)
         scale = Scale(family, model)
         request, fixed, digest = self._fixed_part(fields, wire, scale, counter)
-        data = fields[wire.array]
-        items = [data] if data[:1] == b'"' else raw.array(data)
+        data = views[wire.array]
+        items = [data] if bytes(memoryview(data)[:1]) == b'"' else raw.item_views(data)
         return Conversation(
             api=wire.api,
             model=model,
@@ -188,7 +189,7 @@ class Reader:
             fixed_digest=digest,
         )
 
-    def messages(self, items: Sequence[bytes], wire: Wire, scale: Scale, counter: Counter) -> tuple[Message, ...]:
+    def messages(self, items: Sequence[raw.View], wire: Wire, scale: Scale, counter: Counter) -> tuple[Message, ...]:
         """Facts of entries given as raw JSON; those seen before are not decoded again."""
         salt = f"{wire.api}\0{scale.family}\0{scale.model}".encode()
         seed = xxhash.xxh3_64_intdigest(salt)
@@ -197,7 +198,7 @@ class Reader:
         found: list[Message | None] = [facts.get(key) for key in keys]
         new = [i for i, message in enumerate(found) if message is None]
         if new:
-            made = _make([items[i] for i in new], wire, scale, counter)
+            made = _make([bytes(items[i]) for i in new], wire, scale, counter)
             with self._lock:
                 for i, message in zip(new, made, strict=True):
                     found[i] = message
@@ -221,7 +222,7 @@ class Reader:
     def _fixed_part(
         self, fields: Mapping[str, bytes], wire: Wire, scale: Scale, counter: Counter
     ) -> tuple[Request, Fixed, bytes]:
-        outside = {key: value for key, value in fields.items() if key != wire.array}
+        outside = fields
         hasher = hashlib.blake2b(digest_size=16)
         for key, value in outside.items():
             hasher.update(key.encode("utf-8", "surrogatepass") + b"\0" + value + b"\0")
