@@ -248,14 +248,15 @@ def read_litellm(path: Path) -> dict[str, CatalogueEntry]:
     if not isinstance(table, dict):
         return {}
     rows = {name.lower(): entry for name, entry in _litellm_rows(cast("dict[str, object]", table))}
-    bare: dict[str, CatalogueEntry] = {}
+    bare: dict[str, tuple[bool, CatalogueEntry]] = {}
     for name, entry in rows.items():
         provider, _, last = name.rpartition("/")
         if provider and last not in rows:
-            other = bare.get(last)
-            if other is None or provider in _FIRST_PARTY or (entry.window or 0) < (other.window or 0):
-                bare[last] = entry
-    return {**bare, **rows}
+            # The maker's own row counts; among resellers the smallest window is the safe one.
+            maker, known = provider in _FIRST_PARTY, bare.get(last)
+            if known is None or (maker, -(entry.window or 0)) > (known[0], -(known[1].window or 0)):
+                bare[last] = maker, entry
+    return {name: entry for name, (_, entry) in bare.items()} | rows
 
 
 def _litellm_rows(table: dict[str, object]) -> Iterator[tuple[str, CatalogueEntry]]:

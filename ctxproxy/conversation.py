@@ -23,6 +23,7 @@ __all__ = [
     "Fixed",
     "Kind",
     "Message",
+    "PairFault",
     "Part",
     "Path",
     "Role",
@@ -46,8 +47,11 @@ Role = Literal["system", "developer", "user", "assistant", "tool", "other"]
 class Part:
     """One piece of a message.
 
-    `path` leads from the decoded message to the value that holds the text (or, for `media` and
-    `other`, to the block). `tokens` are counted, `chars` are code points of the text.
+    `path` leads from the decoded message to the value that holds the text (or, for `media`, `thinking` and
+    `other`, to what goes as a whole). `tokens` are counted, `frame` of them are not of the text or medium;
+    `chars` are code points of the text. `id` names the call of a tool call and of everything in its result;
+    the first `tool_result` part opens the result and the others have `continues`. `free` says that a call's
+    input is free text, no JSON.
     """
 
     kind: Kind
@@ -58,6 +62,9 @@ class Part:
     name: str | None = None
     error: bool = False
     blank: bool = False
+    continues: bool = False
+    free: bool = False
+    frame: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,8 @@ class Message:
 
     `raw` is its JSON as received, `digest` its canonical form (cache markers dropped, string and block
     forms equal, key order irrelevant), `tokens` its whole cost with overhead. `opaque` entries are never
-    changed nor dropped alone; `note` marks a note of our own.
+    changed nor dropped alone; `note` marks a note of our own. `binds_next` and `binds_previous` say that it can't
+    be parted from its neighbour, `remote` that it names history that only the server has.
     """
 
     role: Role
@@ -78,15 +86,25 @@ class Message:
     note: bool = False
     markers: int = 0
     binds_next: bool = False
+    binds_previous: bool = False
+    remote: bool = False
+    hands_off: str | None = None
 
     @property
     def typed(self) -> bool:
         """Whether a person (or program) typed this: a user message with more than tool results."""
-        return self.role == "user" and not self.note and any(p.kind in ("text", "media") for p in self.parts)
+        if self.role != "user" or self.note:
+            return False
+        return any(p.kind in ("text", "media") and p.id is None for p in self.parts)
 
     def of(self, kind: Kind) -> tuple[Part, ...]:
         """The parts of one kind."""
         return tuple(p for p in self.parts if p.kind == kind)
+
+    @property
+    def results(self) -> tuple[str | None, ...]:
+        """The call ids that this message answers, one a result."""
+        return tuple(p.id for p in self.parts if p.kind == "tool_result" and not p.continues)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +125,8 @@ class Conversation:
     """A view of one request.
 
     `head` is the number of leading system and developer messages; `stateful` says that a part of the
-    history lives on the server, so that only this request's own items may shrink.
+    history lives on the server, so that only this request's own items may shrink; `elastic` that the server
+    cuts what does not fit. `hands_off` says why the request is left alone.
     """
 
     api: Api
@@ -120,6 +139,7 @@ class Conversation:
     samples: int = 1
     stream: bool = False
     stateful: bool = False
+    elastic: bool = False
     hands_off: str | None = None
     fixed_digest: bytes = b""
 
@@ -163,7 +183,8 @@ def exchanges(messages: Sequence[Message]) -> tuple[Exchange, ...]:
 
     Calls and results pair by position: a result answers the latest call before it with the same id that
     is not answered yet, since ids repeat in real logs. Whatever lies between a call and its result belongs
-    to the exchange. A result without a call stays with what stands before it.
+    to the exchange. A result without a call stays with what stands before it. A message that binds the next one
+    (reasoning) binds all that the same side says after it, since each of them may need it.
     """
     reach = list(range(len(messages)))  # reach[i]: the last message that i can't be parted from
     waiting: dict[str, list[int]] = {}
@@ -171,15 +192,17 @@ def exchanges(messages: Sequence[Message]) -> tuple[Exchange, ...]:
         for part in message.parts:
             if part.kind == "tool_call" and part.id is not None:
                 waiting.setdefault(part.id, []).append(i)
-            elif part.kind == "tool_result":
+            elif part.kind == "tool_result" and not part.continues:
                 starts = waiting.get(part.id or "")
                 if starts:
                     start = starts.pop()
                     reach[start] = max(reach[start], i)
                 elif i and messages[i - 1].role not in ("system", "developer"):
                     reach[i - 1] = max(reach[i - 1], i)
+        if message.binds_previous and i:
+            reach[i - 1] = max(reach[i - 1], i)
         if message.binds_next and i + 1 < len(messages):
-            reach[i] = max(reach[i], i + 1)
+            reach[i] = max(reach[i], _bound(messages, i))
     pending = {i for starts in waiting.values() for i in starts}
     found: list[Exchange] = []
     i = 0
@@ -200,6 +223,16 @@ def exchanges(messages: Sequence[Message]) -> tuple[Exchange, ...]:
         )
         i = stop + 1
     return tuple(found)
+
+
+def _bound(messages: Sequence[Message], at: int) -> int:
+    """The last of the messages that the one at `at` binds."""
+    last = at + 1
+    while last + 1 < len(messages) and messages[at].role == messages[last].role == messages[last + 1].role:
+        if messages[last].binds_next:
+            break  # it binds what follows itself
+        last += 1
+    return last
 
 
 def _ends(messages: Sequence[Message], at: int) -> bool:
@@ -236,35 +269,38 @@ def prefix_digests(messages: Iterable[Message]) -> list[bytes]:
     return found
 
 
-def pair_faults(messages: Sequence[Message], *, adjacent: bool) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class PairFault:
+    """A result without its call, or a call without its result: its id, and the message where that shows."""
+
+    kind: Literal["tool_call", "tool_result"]
+    id: str | None
+    at: int
+
+    def __str__(self) -> str:
+        missing = "result" if self.kind == "tool_call" else "call"
+        return f"{self.kind} {self.id} without a {missing} at {self.at}"
+
+
+def pair_faults(messages: Sequence[Message], *, adjacent: bool) -> list[PairFault]:
     """What is wrong with the tool pairs, by position; [] where they are sound.
 
     With `adjacent` every call must be answered right after the message that made it (Chat Completions,
     Messages); else anywhere later (Responses).
     """
-    faults: list[str] = []
+    faults: list[PairFault] = []
     waiting: list[str | None] = []
     for i, message in enumerate(messages):
-        for part in message.of("tool_result"):
-            if part.id in waiting:
-                waiting.remove(part.id)
+        for id in message.results:
+            if id in waiting:
+                waiting.remove(id)
             else:
-                faults.append(f"result without a call at {i}")
-        if (
-            adjacent
-            and waiting
-            and message.role != "tool"
-            and not (message.role == "user" and not message.of("tool_call"))
-        ):
-            faults.append(f"{len(waiting)} calls without a result before {i}")
+                faults.append(PairFault("tool_result", id, i))
+        if adjacent and message.role != "tool":
+            faults.extend(PairFault("tool_call", id, i) for id in waiting)
             waiting = []
-        elif adjacent and waiting and message.role == "user":
-            faults.append(f"{len(waiting)} calls without a result at {i}")
-            waiting = []
-        if not adjacent or message.role == "assistant":
-            waiting.extend(p.id for p in message.of("tool_call"))
-    if waiting:
-        faults.append(f"{len(waiting)} calls without a result at the end")
+        waiting.extend(p.id for p in message.of("tool_call"))
+    faults.extend(PairFault("tool_call", id, len(messages)) for id in waiting)
     return faults
 
 

@@ -9,12 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from ctxproxy import rawjson
 from ctxproxy.budget import Level, Usage, level_of, usage_of
-from ctxproxy.compaction import CompactReason, Compaction, Original, describe
-from ctxproxy.conversation import Conversation, Message, exchanges, prefix_digests, text_of
+from ctxproxy.compaction import Compaction, CompactReason, Original, describe
+from ctxproxy.conversation import (
+    Conversation,
+    Message,
+    exchanges,
+    first_typed,
+    last_typed,
+    prefix_digests,
+    text_of,
+)
 from ctxproxy.edits import Drop, Edit, Item, Note, Param, Replace, Rules, Strip, apply, check, splice
 from ctxproxy.errors import ContextOverflowError, WireFormatError
 from ctxproxy.ledger import Entry, match
@@ -24,6 +34,7 @@ from ctxproxy.overflow import Sent, Verdict, classify
 from ctxproxy.policy import Policy, Step
 from ctxproxy.strategies import shrink, start, truncate
 from ctxproxy.strategies.window import cut_text
+from ctxproxy.wire import thinking
 from ctxproxy.wire.base import Reader, Wire
 from ctxproxy.wire.profiles import rules_for
 
@@ -224,9 +235,12 @@ class Engine:
     # -- measuring
 
     def info(self, call: Call, model: str) -> ModelInfo:
-        """What is known of the call's model, the learned limit included."""
+        """What is known of the call's model. A limit that the provider itself stated bounds any other figure."""
         learned = self.limits.get((call.upstream, call.scope, model), now=call.now)
-        return self.models(model, call.headers, call.window, learned)
+        info = self.models(model, call.headers, call.window, learned)
+        if learned is not None and learned < info.window:
+            return replace(info, window=learned, source="learned")
+        return info
 
     def measure(self, call: Call) -> Report:
         """The report of a request as it came. The reason is the one that would apply.
@@ -319,7 +333,7 @@ class Engine:
                 return base
         if plan.tokens > (target if call.target_tokens is not None else total):
             over = call.target_tokens is not None or (info.source in ("config", "learned", "served"))
-            if over:
+            if over and not conversation.elastic:
                 raise _cannot_fit(conversation, info, plan, limit=call.target_tokens)
         prepared, entry = self._finish(call, base, plan, usage, level, reason or "proactive", target)
         if plan.originals and policy.archive:
@@ -348,6 +362,8 @@ class Engine:
         draft = truncate(draft, only_new=True)
         if not draft.edits or call.policy.mode != "compact":
             return base
+        if _rules(call, conversation).thinking == "bound" and thinking.binds(current.messages, draft.edits):
+            return base
         # The newest exchange lies behind whatever was replayed, so its messages map to the request's own.
         shift = len(conversation.messages) - len(current.messages)
         edits = tuple(replace(e, index=e.index + shift) for e in draft.edits if isinstance(e, Replace))
@@ -356,7 +372,7 @@ class Engine:
             return base
         fresh = apply(conversation.messages, edits, call.wire)
         joined = tuple(item if isinstance(item, bytes) else fresh[item] for item in items)
-        plan = self._check(call, conversation, joined, edits, ("truncate",))
+        plan = self._check(call, conversation, joined, edits, ("truncate",), before=current.messages)
         if plan.faults or plan.tokens >= usage.value:
             return replace(base, report=replace(base.report, faults=plan.faults))
         prepared, entry = self._finish(call, base, plan, usage, level, "proactive", plan.tokens)
@@ -393,9 +409,16 @@ class Engine:
             call.scope,
             conversation.messages[conversation.head].digest if conversation.messages[conversation.head :] else b"",
         )
-        first, error = answer, None
+        first, error, mended = answer, None, False
         while True:
             verdict = _verdict(answer, call, prepared, conversation)
+            if not mended and answer.body and thinking.refused(answer.body):
+                mended = True
+                again = self._without_thinking(call, prepared)
+                if again is not None:
+                    prepared, sends = again, sends + 1
+                    answer = yield Send(prepared.body, sends)
+                    continue
             if verdict is None or verdict.kind not in ("token_overflow", "output_too_long"):
                 if verdict is None or answer.status < 400:
                     self.breaker.success(key)
@@ -452,6 +475,31 @@ class Engine:
             yield Keep(call.scope, plan.originals)
         return replace(ready, entry=entry)
 
+    def _without_thinking(self, call: Call, prepared: Prepared) -> Prepared | None:
+        """The same request without any thinking, after the provider said that one block belongs elsewhere."""
+        conversation = prepared.conversation
+        assert conversation is not None
+        entry = prepared.entry
+        items = _replay(entry, conversation) if entry is not None else tuple(range(len(conversation.messages)))
+        sent = self._render(items, conversation, call.wire)
+        edits = thinking.strips(sent)
+        if not edits:
+            return None
+        stripped = tuple(new if isinstance(new, bytes) else items[new] for new in apply(sent, edits, call.wire))
+        # The edits as the ledger counts: by the request's own messages, its replayed prefix as one.
+        covered = conversation.head + (entry.length if entry is not None else 0)
+        places = [items[e.index] for e in edits if isinstance(e, (Replace, Strip))]
+        marks = tuple(Strip(at if isinstance(at, int) else covered - 1, (), "thinking") for at in places)
+        plan = self._check(call, conversation, stripped, marks, ("thinking",), before=sent)
+        if plan.faults:
+            return None
+        usage = _usage(conversation, prepared.info, call) if prepared.info else None
+        assert usage is not None
+        level = level_of(usage.fraction, call.policy.thresholds)
+        reason = prepared.report.reason or "retry"
+        ready, _ = self._finish(call, prepared, plan, usage, level, reason, plan.tokens)
+        return ready
+
     def _lower_output(self, call: Call, prepared: Prepared, verdict: Verdict) -> Prepared | None:
         """The same prompt with a smaller `max_tokens`: room by the provider's own numbers, nothing is cut."""
         conversation = prepared.conversation
@@ -493,17 +541,26 @@ class Engine:
         plan: _Plan | None = None
         if conversation.stateful:
             steps = tuple(s for s in steps if s == "truncate")
+        rules = _rules(call, conversation)
+        given = thinking.strips(conversation.messages) if rules.thinking == "bound" else ()
         for _ in range(3):
-            draft = start(
+            begin = partial(
+                start,
                 conversation,
                 window=info.window,
                 target=aim,
                 policy=call.policy,
-                rules=_rules(call, conversation),
+                rules=rules,
                 count=self._count(call, conversation.model),
                 locate=self._locate(call),
                 pinned=_pins(conversation, call.policy),
             )
+            draft = begin()
+            if given:
+                # Most edits cost the thinking; cutting only the newest outputs may do without.
+                light = truncate(draft) if "truncate" in steps and keep is None else draft
+                spared = light.fits and not thinking.binds(conversation.messages, light.edits)
+                draft = light if spared else begin(given=given).done("thinking")
             draft = shrink(draft, steps=steps, keep_messages=keep)
             items = apply(conversation.messages, draft.edits, call.wire)
             plan = self._check(call, conversation, items, draft.edits, draft.steps)
@@ -520,9 +577,12 @@ class Engine:
         items: tuple[Item, ...],
         edits: Sequence[Edit],
         steps: tuple[str, ...],
+        *,
+        before: tuple[Message, ...] | None = None,
     ) -> _Plan:
+        """Read the new array again, and hold it against what was there `before` (the request as it came)."""
         messages = self._render(items, conversation, call.wire)
-        faults = check(conversation.messages, messages, _rules(call, conversation)) if edits else []
+        faults = check(before or conversation.messages, messages, _rules(call, conversation)) if edits else []
         return _Plan(
             items=items,
             edits=tuple(edits),
@@ -604,13 +664,11 @@ class Engine:
 
 
 def _rules(call: Call, conversation: Conversation) -> Rules:
-    return call.rules or rules_for(api=conversation.api, upstream=call.upstream, model=conversation.model)
+    return rules_for(api=conversation.api, upstream=call.upstream, model=conversation.model, given=call.rules)
 
 
 def splice_params(body: bytes, params: Sequence[Param]) -> bytes:
     """The request with some members of its top level changed, nothing else."""
-    from ctxproxy import rawjson
-
     for param in params:
         body = rawjson.put(body, param.key, rawjson.dump(param.value))
     return body
@@ -700,7 +758,8 @@ def _entry(call: Call, conversation: Conversation, plan: _Plan, compaction: Comp
 def _pins(conversation: Conversation, policy: Policy) -> frozenset[int]:
     """Messages that hold a pinned text, or a checkpoint where the policy spares them."""
     words = (*policy.pins, *(("CHECKPOINT",) if policy.preserve_checkpoints else ()))
-    raws = [word.encode() for word in words]
+    # As a client writes it, with or without escapes for what is not ASCII.
+    raws = {spelling[1:-1] for word in words for spelling in (rawjson.dump(word), rawjson.dump_ascii(word))}
     return frozenset(
         i
         for i, m in enumerate(conversation.messages)
@@ -732,12 +791,18 @@ def _originals(call: Call, conversation: Conversation, edits: Sequence[Edit]) ->
 
 
 def _cannot_fit(conversation: Conversation, info: ModelInfo, plan: _Plan, *, limit: int | None) -> ContextOverflowError:
-    system = conversation.fixed.system + sum(m.tokens for m in plan.messages if m.role in ("system", "developer"))
+    messages = plan.messages
     fixed = {
-        "system": system,
+        "system": conversation.fixed.system + sum(m.tokens for m in messages if m.role in ("system", "developer")),
         "tools": conversation.fixed.tools,
-        "kept messages": plan.tokens - system - conversation.fixed.tools,
+        "parts that may not be touched": sum(m.tokens for m in messages if m.opaque),
     }
+    newest, task = last_typed(messages), first_typed(messages)
+    if newest is not None:
+        fixed["newest user message"] = messages[newest].tokens
+    if task is not None and task != newest:
+        fixed["first user message"] = messages[task].tokens
+    fixed["kept messages"] = plan.tokens - sum(fixed.values())
     return ContextOverflowError(
         model=conversation.model,
         context_window=limit or info.window,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 __all__ = [
     "CatalogueEntry",
@@ -221,7 +221,7 @@ def _claude_family(name: str) -> str:
 
 # --- the decision ---
 
-_LONG_CONTEXT = re.compile(r"sonnet-4(?:[-.]5)?(?:$|[-@\[:]20\d{6}|[-@\[:](?!\d)|-v\d)")
+_LONG_CONTEXT = re.compile(r"sonnet-4(?:[-.]5)?(?:$|[-@:](?:20\d{6}|v\d|latest|default|preview))")
 _LONG_WINDOW = 1_000_000
 
 
@@ -245,15 +245,7 @@ def resolve(
     if _asks_long_context(model, headers) and entry.shared and (entry.context or 0) < _LONG_WINDOW:
         entry = _with_window(entry, _LONG_WINDOW)
 
-    window, source = default, _source("default")
-    if entry.window:
-        window, source = entry.window, _source("catalogue")
-    if served and served > 0:
-        window, source = served, _source("served")
-    if learned and learned > 0 and (source == "default" or learned < window):
-        window, source = learned, _source("learned")
-    if config and config > 0:
-        window, source = config, _source("config")
+    window, source = _window(config, learned, served, entry.window, default)
 
     if source not in ("default", "catalogue"):
         entry = _with_window(entry, window)
@@ -273,8 +265,19 @@ def resolve(
     )
 
 
-def _source(value: Source) -> Source:
-    return value
+def _window(
+    config: int | None, learned: int | None, served: int | None, catalogue: int | None, default: int
+) -> tuple[int, Source]:
+    if config and config > 0:
+        return config, "config"
+    window, source = default, cast("Source", "default")
+    if served and served > 0:
+        window, source = served, "served"
+    elif catalogue:
+        window, source = catalogue, "catalogue"
+    if learned and learned > 0 and (source == "default" or learned < window):
+        return learned, "learned"
+    return window, source
 
 
 def _with_window(entry: CatalogueEntry, window: int) -> CatalogueEntry:
@@ -295,8 +298,8 @@ def _with_window(entry: CatalogueEntry, window: int) -> CatalogueEntry:
 
 def _asks_long_context(model: str, headers: Mapping[str, str] | None) -> bool:
     """Claude Sonnet 4 and 4.5 have 1M tokens only with the context-1m beta header (or Claude Code's [1m])."""
-    name = model.lower()
-    if not _LONG_CONTEXT.search(name):
+    name = model.strip().lower()
+    if not _LONG_CONTEXT.search(name.removesuffix("[1m]")):
         return False
     betas = ",".join(value for key, value in (headers or {}).items() if key.lower() == "anthropic-beta")
     return name.endswith("[1m]") or any(beta.strip().startswith("context-1m") for beta in betas.split(","))

@@ -1,8 +1,8 @@
 """Is this answer a context overflow? One pure entry point, `classify`; the knowledge is the table in `overflow_rules`.
 
-The order of checks: only inside an error envelope, a failed stream event or a stop reason; rate limits and other look-alikes
-veto; then sentences and codes; last the numbers decide, because most wordings are shared by "the prompt is too long" (compact)
-and "prompt and max_tokens together are too long" (lower max_tokens). No I/O, no clock, and no input makes it raise.
+The order of checks: only inside an error envelope, a failed stream event or a stop reason; rate limits and other
+look-alikes veto; then sentences and codes; last the numbers decide, because most wordings are shared by "the prompt is
+too long" (compact) and "prompt and max_tokens are too long together" (lower max_tokens). No input makes it raise.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["TABLE", "Kind", "Sent", "Table", "Verdict", "classify", "classify_li
 
 Kind = Literal["token_overflow", "output_too_long", "payload_too_large", "rate_limit", "other"]
 Requested = Literal["prompt", "total", "prompt_lower_bound"]
+Figures = dict[str, int]
 
-# A stated lower bound with so small a max_tokens leaves no room that is worth a resend (vLLM "at least N input tokens").
-SMALL_OUTPUT = 1024
+SMALL_OUTPUT = 1024  # a max_tokens that is not worth lowering when the prompt's size is only bounded from below
 EDGE = 0.99  # an answer that fills this share of the window was ended by it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What the request held, as far as its sender knows: its measured size, its max_tokens, the model's window (tokens)."""
+    """What the request held as far as its sender knows, in tokens: measured size, max_tokens, the model's window."""
 
     tokens: int | None = None
     max_tokens: int | None = None
@@ -38,12 +38,13 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What an answer is, and what it states. Counts are tokens as the provider gives them; None: not stated.
+    """What an answer is and what it states. Counts are tokens as the provider gives them; None: not stated.
 
-    `requested_kind` says what `requested_tokens` counts; `prompt_tokens` and `total_tokens` are kept apart as well.
-    `limit_is_input`: `context_window` is a limit of the prompt alone. `room_tokens`: the output that still fits beside the
-    prompt (output_too_long). `tpm_limit`: a tokens-per-minute ceiling that this request alone exceeds, so waiting is no cure.
-    `answered`: the verdict comes from the stop of a successful answer, which stays valid. `rule` names the matched rule.
+    `requested_kind` says what `requested_tokens` counts: the stated total where there is one, else the prompt;
+    `prompt_tokens` and `total_tokens` keep both. `limit_is_input`: `context_window` limits the prompt alone.
+    `room_tokens`: the output that still fits beside the prompt (output_too_long). `tpm_limit`: a tokens-per-minute
+    ceiling that this request alone exceeds, so that waiting is no cure. `answered`: the verdict comes from the stop of
+    an answer, which stays valid. `message` is the provider's own sentence, `rule` the name of the matched rule.
     """
 
     kind: Kind
@@ -65,7 +66,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """The rules to apply. Tests and evaluations pass a table of their own."""
+    """The rules to apply; tests and evaluations pass a table of their own."""
 
     rules: tuple[Rule, ...] = RULES
     figures: tuple[Figure, ...] = FIGURES
@@ -74,14 +75,12 @@ class Table:
 
 TABLE = Table()
 _NOTHING = Verdict(kind="other")
-_RANK: dict[Kind, int] = {
-    "token_overflow": 4,
-    "output_too_long": 3,
-    "payload_too_large": 2,
-    "rate_limit": 1,
-    "other": 0,
-}
+_LIMITED = Rule(name="status-limited", says="rate", on="text", pattern="", source="HTTP 429 and 402")
+_GRAVITY: tuple[Kind, ...] = ("other", "rate_limit", "payload_too_large", "output_too_long", "token_overflow")
 _DIRECT: dict[str, Kind] = {"payload": "payload_too_large", "rate": "rate_limit", "other": "other"}
+_CODE_WORDS = re.compile(r"\b(?:[a-z0-9]++(?:_[a-z0-9]++){1,12}|[a-z]{0,40}(?:error|exceeded|context[a-z]{1,40}))\b")
+_SENTENCE_END = re.compile(r"(?<=[\w)\]'][.!?])\s|[\n;]")
+_PLAIN = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": "'", "\u201d": "'", '"': "'", "`": None, "*": None})
 
 
 def classify(
@@ -96,10 +95,11 @@ def classify(
 ) -> Verdict:
     """Classify one answer of an upstream.
 
-    `status` is the HTTP status (None: unknown), `body` the decoded body or the data of one SSE frame, `stream_event` the
-    frame's event name, `wire` "chat", "responses" or "messages" (None: unknown), `sent` what was asked for. An HTTP 200 that
-    is no error and did not stop at the window's edge is "other" after a few byte searches.
+    `status` is the HTTP status (None: unknown), `body` the decoded body or the data of one SSE frame, `stream_event`
+    the frame's event name, `wire` "chat", "responses" or "messages" where known, `sent` what was asked for. An HTTP 200
+    that is no error and did not stop at the window's edge is "other" after a few byte searches.
     """
+    del wire  # every envelope is recognised by its own shape, since relays answer in another wire's
     sent = sent or Sent()
     full = sent.tokens is not None and sent.window is not None and sent.tokens >= sent.window
     envelope = unwrap(body, status=status, stream_event=stream_event, usage=full)
@@ -107,130 +107,121 @@ def classify(
         return _judge_stop(envelope.stop, sent)
     if envelope.empty:
         return _judge_empty(status, sent)
-    best = _NOTHING
-    for finding in envelope.findings:
-        verdict = _judge(finding, status, sent, table)
-        if best is _NOTHING or _RANK[verdict.kind] > _RANK[best.kind]:
-            best = verdict
-    if best is _NOTHING or best.provider is not None:
-        return best
+    verdicts = [_judge(finding, status, sent, table) for finding in envelope.findings]
+    if not verdicts:
+        return _NOTHING
+    final = {rule.name for rule in table.rules if rule.final}
+    verdicts = [verdict for verdict in verdicts if verdict.rule in final] or verdicts
+    best = max(verdicts, key=_weight)  # the first of equals
     names = {name.lower() for name in headers or ()}
-    return replace(best, provider=next((maker for name, maker in HEADERS.items() if name in names), None))
+    maker = best.provider or next((maker for name, maker in HEADERS.items() if name in names), None)
+    return replace(best, provider=maker)
+
+
+def _weight(verdict: Verdict) -> tuple[int, bool, bool]:
+    """Of several errors the gravest counts, then one that was recognised by its text, then one that states a number."""
+    numbers = (verdict.context_window, verdict.requested_tokens, verdict.max_tokens)
+    return _GRAVITY.index(verdict.kind), verdict.rule not in (None, _LIMITED.name), numbers != (None, None, None)
 
 
 def _judge(finding: Finding, status: int | None, sent: Sent, table: Table) -> Verdict:
     """The verdict on one error sentence."""
     text = _normalise(finding.message)
-    figures = _read_figures(text, finding.fields, table.figures)
-    limited = not {429, 402}.isdisjoint((status, finding.status))
-    rule = _match(finding, text, figures, table.rules, codes_only=limited, weak=(status or 0) < 500)
-    if limited and rule is None:
-        rule = next((rule for rule in table.rules if rule.says == "rate" and rule.on == "text"), None)
-        name = f"status-{429 if 429 in (status, finding.status) else 402}"
-        rule = Rule(name=name, says="rate", pattern="", source="")
-    message = " ".join(finding.message.split())[:500] or " ".join(finding.codes)[:500]
-    provider = (
-        (rule.provider if rule else None) or finding.provider or _fingerprint(text, finding.codes, table.fingerprints)
-    )
-    verdict = Verdict(
-        kind="other", model=finding.model, provider=provider, rule=rule.name if rule else None, message=message
-    )
-    if rule is None or not rule.numbers:
-        return replace(verdict, kind=_kind_of(rule, {}, sent) if rule else "other")
-    return _stated(replace(verdict, kind=_kind_of(rule, figures, sent)), figures)
+    codes = (*finding.codes, *_CODE_WORDS.findall(text)[:32])
+    figures = _read(text, finding.fields, table.figures)
+    limited = not {429, 402, 401}.isdisjoint((status, finding.status))
+    rule = _match(text, codes, figures, table.rules, limited=limited, weak=(finding.status or 0) < 500)
+    if rule is None and limited and 401 not in (status, finding.status):
+        rule = _LIMITED
+    shown = " ".join((text, *codes))
+    marks = (mark.provider for mark in table.fingerprints if _compiled(mark.pattern).search(shown))
+    provider = (rule.provider if rule else None) or finding.provider or next(marks, None)
+    message = (" ".join(finding.message.split()) or " ".join(finding.codes))[:500]
+    verdict = Verdict(kind="other", model=finding.model, provider=provider, message=message)
+    if rule is None:
+        return verdict
+    figures = figures if rule.numbers else {}
+    return _stated(replace(verdict, kind=_kind(rule, figures, sent), rule=rule.name), figures)
 
 
 def _match(
-    finding: Finding, text: str, figures: Mapping[str, int], rules: Iterable[Rule], *, codes_only: bool, weak: bool
+    text: str, codes: Iterable[str], figures: Figures, rules: Iterable[Rule], *, limited: bool, weak: bool
 ) -> Rule | None:
-    """The first rule that fits; on a 429 or 402 only a typed overflow code or a named rate rule counts."""
-    sentences = re.split(r"(?<=[.!?])\s|[\n;]", text)
-    codes = (
-        *finding.codes,
-        *re.findall(r"\b(?:[a-z0-9]+(?:_[a-z0-9]+)+|[a-z]+(?:error|exception|exceeded))\b", text)[:32],
-    )
+    """The first rule that fits. `limited` (429, 402, 401): only a code makes an overflow; `weak` admits weak rules."""
+    sentences = _SENTENCE_END.split(text)
+    largest = max(figures.get(role, 0) for role in ("prompt", "total", "bound"))
     for rule in rules:
-        if (codes_only and rule.on != "code" and rule.says != "rate") or (rule.weak and not weak):
+        if (limited and rule.on != "code" and rule.says != "rate") or (rule.weak and not weak):
             continue
         pattern = _compiled(rule.pattern)
-        if rule.on == "code":
-            hit = any(pattern.fullmatch(code) for code in codes)
-        elif rule.on == "sentence":
-            hit = any(pattern.search(sentence) for sentence in sentences)
-        elif rule.on == "text":
-            hit = pattern.search(text) is not None
-        else:
-            hit = (
-                "window" in figures
-                and max(figures.get(role, 0) for role in ("prompt", "total", "bound")) >= figures["window"]
-            )
-        if hit:
+        if (
+            (rule.on == "sentence" and any(pattern.search(sentence) for sentence in sentences))
+            or (rule.on == "text" and pattern.search(text) is not None)
+            or (rule.on == "code" and any(pattern.fullmatch(code) for code in codes))
+            or (rule.on == "figures" and 0 < figures.get("window", 0) <= largest)
+        ):
             return rule
     return None
 
 
-def _kind_of(rule: Rule, figures: Mapping[str, int], sent: Sent) -> Kind:
-    """The numbers decide between a prompt that is too long and an output that is. See `Says` for what a rule claims."""
+def _kind(rule: Rule, figures: Figures, sent: Sent) -> Kind:
+    """The numbers decide between a prompt that is too long and an output that is; `Says` has what the rule claims."""
     if rule.says in _DIRECT:
         return _DIRECT[rule.says]
-    window = figures.get("window", sent.window)
-    output = figures.get("output", sent.max_tokens)
-    if "debt" in figures:  # the server's own arithmetic; a client that asked for a negative count has another problem
-        return "other" if (sent.max_tokens or 1) < 0 else "token_overflow"
-    prompt = _prompt(figures, output)
-    if window is not None:
-        if prompt is not None:
-            if prompt >= window:
-                return "token_overflow"
-            return "output_too_long" if output or rule.says != "overflow" else "token_overflow"
-        bound = figures.get("bound")
-        if bound is not None and bound >= window:
-            return "token_overflow"
-        if output is not None and output >= window and (rule.says != "overflow" or "output" in figures):
-            return "output_too_long"  # no prompt fits beside it, so compaction cannot be the cure
-        if bound is not None or "chars" in figures:
-            # How long the prompt really is, is not stated. Ours, else: lower max_tokens first if that can help at all.
-            size = sent.tokens if sent.tokens is not None else figures.get("chars", 0) // 4
-            if sent.tokens is None and bound is not None:
-                return "token_overflow" if (output or 0) <= SMALL_OUTPUT else "output_too_long"
-            return "token_overflow" if size >= window else "output_too_long"
-        if rule.says == "shared" and output is not None and sent.tokens is not None:
-            return "output_too_long" if sent.tokens < 0.9 * window <= sent.tokens + output else "token_overflow"
-        if rule.says == "shared" and output is not None and output >= window // 2 and "total" not in figures:
-            return "output_too_long"
+    if "debt" in figures:  # the server's own arithmetic, unless the client asked for a negative count
+        return "other" if (sent.max_tokens or 0) < 0 else "token_overflow"
+    window, output = figures.get("window", sent.window), figures.get("output", sent.max_tokens)
+    prompt, bound = _prompt(figures, output), figures.get("bound")
+    if window is None:
+        return "output_too_long" if rule.says == "room" else "token_overflow"
+    if prompt is not None and ("window" in figures or rule.says != "overflow"):
+        # Our window may be a guess and our output a default: only a sum over the window puts the blame on the output.
+        blamed = rule.says == "room" or "output" in figures or prompt + (output or 0) > window
+        return "output_too_long" if prompt < window and blamed else "token_overflow"
+    if bound is not None and bound >= window:
+        return "token_overflow"
+    shared = rule.says != "overflow" or "output" in figures
+    if shared and output is not None and output >= window > (sent.tokens or 0):
+        return "output_too_long"  # no prompt fits beside it, so compaction cannot be the cure
+    if bound is not None or "chars" in figures:
+        # The prompt's size is not stated. Ours decides, else the characters, else whether lowering max_tokens can help.
+        size = sent.tokens if sent.tokens is not None else figures.get("chars", 0) // 4
+        small = sent.tokens is None and bound is not None and (output or 0) <= SMALL_OUTPUT
+        return "token_overflow" if small or size >= window else "output_too_long"
+    if rule.says == "shared" and output is not None and sent.tokens is not None:
+        return "output_too_long" if sent.tokens < 0.9 * window <= sent.tokens + output else "token_overflow"
+    if rule.says == "shared" and output is not None and output >= window // 2 and "total" not in figures:
+        return "output_too_long"
     return "output_too_long" if rule.says == "room" else "token_overflow"
 
 
-def _prompt(figures: Mapping[str, int], output: int | None) -> int | None:
+def _prompt(figures: Figures, output: int | None) -> int | None:
     """The prompt's exact size: stated, or the stated total without the output."""
-    if "prompt" in figures:
-        return figures["prompt"]
-    if "total" in figures and output is not None and output < figures["total"]:
-        return figures["total"] - output
-    return None
+    total = figures.get("total")
+    if "prompt" in figures or total is None or output is None or output >= total:
+        return figures.get("prompt")
+    return total - output
 
 
-def _stated(verdict: Verdict, figures: Mapping[str, int]) -> Verdict:
+def _stated(verdict: Verdict, figures: Figures) -> Verdict:
     """Fill in what the provider said."""
-    window, bound, total, prompt = (figures.get(role) for role in ("window", "bound", "total", "prompt"))
-    output = figures.get("output")
-    if prompt is None and output is not None:
-        prompt = _prompt(figures, output)
-    requested: tuple[int | None, Requested | None] = (None, None)
-    if bound is not None:
-        requested = (bound, "prompt_lower_bound")
-    elif total is not None and total != prompt:
+    window, total, output = figures.get("window"), figures.get("total"), figures.get("output")
+    prompt = _prompt(figures, output)
+    requested: tuple[int | None, Requested | None] = (prompt, "prompt") if prompt is not None else (None, None)
+    if total is not None and total != prompt:
         requested = (total, "total")
-    elif prompt is not None:
-        requested = (prompt, "prompt")
+    if "bound" in figures:
+        requested = (figures["bound"], "prompt_lower_bound")
     if verdict.kind == "rate_limit" and "asked" in figures:
         requested = (figures["asked"], "total")
-    if window is not None and prompt is not None and prompt < window and verdict.kind == "token_overflow":
-        window = None  # the two contradict each other (seen in a log of vLLM): no limit to learn from
+    if verdict.kind not in ("token_overflow", "output_too_long"):
+        window = None
+    elif verdict.kind == "token_overflow" and window is not None and prompt is not None and prompt < window:
+        window = None  # they contradict each other (seen in a log of vLLM): no limit to learn from
     room = window - prompt if verdict.kind == "output_too_long" and window is not None and prompt is not None else None
     return replace(
         verdict,
-        context_window=window if verdict.kind in ("token_overflow", "output_too_long") else None,
+        context_window=window,
         limit_is_input="limit_is_input" in figures and window is not None,
         requested_tokens=requested[0],
         requested_kind=requested[1],
@@ -242,170 +233,113 @@ def _stated(verdict: Verdict, figures: Mapping[str, int]) -> Verdict:
     )
 
 
-def _read_figures(text: str, fields: Mapping[str, int], figures: Iterable[Figure]) -> dict[str, int]:
-    """The numbers of one text by role; structured fields win, then the table's order."""
-    found: dict[str, int] = {}
+def _read(text: str, fields: Mapping[str, int], figures: Iterable[Figure]) -> Figures:
+    """The numbers of one text by role: the table's order, but structured fields win."""
+    found: Figures = dict(fields)
     for figure in figures:
         hit = _compiled(figure.pattern).search(text)
-        if hit is None:
-            continue
-        groups = {
-            role: _number(value) for role, value in hit.groupdict().items() if value is not None and role != "used"
-        }
-        if "used" in hit.groupdict() and hit["used"] is not None:
-            del groups["tpm"]  # "Used + Requested > Limit" is cured by waiting
-        for role, number in groups.items():
-            if number is not None:
+        for role, value in hit.groupdict().items() if hit is not None else ():
+            if value is not None and (number := _number(value)) is not None:
                 found.setdefault(role, number)
-    found.update(fields)
-    if "limit" in found and ("window" not in found or found["window"] == found["limit"]):
-        found["window"] = found["limit"]
+    if "used" in found or found.get("asked", 0) <= found.get("tpm", 0):
+        found.pop("tpm", None)  # "Used + Requested > Limit" is cured by waiting
+    if "limit" in found and found.setdefault("window", found["limit"]) == found["limit"]:
         found["limit_is_input"] = 1
-    if {"tpm", "asked"} <= found.keys() and found["asked"] <= found["tpm"]:
-        del found["tpm"]
     bound, output = found.get("bound"), found.get("output", 0)
-    if (
-        bound is not None
-        and "at least" not in text
-        and found.get("window") is not None
-        and bound + output != found["window"] + 1
-    ):
-        found["prompt"] = found.pop("bound")  # vLLM counts no further than window - max_tokens + 1
-    if found.get("prompt") is not None and "bound" in found:
-        del found["prompt"]
+    if bound is not None and "at least" not in text and bound + output != found.get("window", 0) + 1:
+        found["prompt"] = found.pop("bound")  # vLLM counts a prompt no further than window - max_tokens + 1
+    if "bound" in found:
+        found.pop("prompt", None)
     return found
 
 
 def _judge_stop(stop: Stop, sent: Sent) -> Verdict:
-    """An answer that ended, or was cut, at the edge of the window. The partial answer is valid."""
-    verdict = Verdict(
-        kind="token_overflow",
-        answered=True,
-        requested_tokens=stop.prompt,
-        requested_kind=None if stop.prompt is None else "prompt",
-        prompt_tokens=stop.prompt,
-        message=stop.reason,
-    )
+    """An answer that was cut, or whose prompt was cut, at the edge of the window. What it says is valid."""
     window, prompt, output = sent.window, stop.prompt, stop.output
+    used, rule = (prompt or 0) + (output or 0), None
     if stop.reason == "model_context_window_exceeded":
-        return replace(verdict, rule="stop-window-exceeded")
-    if stop.reason in ("length", "max_tokens", "max_output_tokens"):
-        used = (prompt or 0) + (output or 0)
-        at_edge = window is not None and prompt is not None and EDGE * window <= used and prompt <= window * 1.05
-        budget = sent.max_tokens is not None and output is not None and output >= sent.max_tokens
-        if at_edge and not budget:
-            return replace(verdict, rule="stop-length-at-edge")
-        # No token at all is no output budget's doing, unless that was 0 (Anthropic's way to warm a cache).
-        unknown = window is None or prompt is None
-        if output == 0 and stop.silent and sent.max_tokens != 0 and unknown and (prompt is None or prompt > 0):
-            return replace(verdict, rule="stop-length-empty")
-    if prompt is not None and stop.total is not None and prompt > stop.total > 0 and stop.silent:
-        return replace(
-            verdict, rule="usage-contradiction"
-        )  # lmdeploy: an empty answer that counts more prompt than total
-    if prompt is not None and window is not None and sent.tokens is not None and sent.tokens >= window:
-        # The server cut the prompt (Ollama keeps about half the window) and answered what was left. A server that only
-        # drops fields when it renders the prompt does not fall to a fraction of what was sent.
-        if 0.4 * window <= prompt <= min(window, 0.6 * sent.tokens):
-            return replace(verdict, rule="silent-truncation")
-    return _NOTHING
+        rule = "stop-window-exceeded"
+    elif stop.reason in ("length", "max_tokens", "max_output_tokens"):
+        budget = sent.max_tokens is not None and output is not None and output >= sent.max_tokens > 0
+        if window is not None and prompt is not None:
+            # A prompt far over the window says that our figure for the window is wrong, not that it was reached.
+            rule = "stop-length-at-edge" if EDGE * window <= used and prompt <= 1.05 * window and not budget else None
+        elif output == 0 and stop.silent and sent.max_tokens != 0 and prompt != 0:
+            rule = "stop-length-empty"  # no token at all is no output budget's doing, unless that was 0
+    if rule is None and stop.silent and prompt is not None and prompt > (stop.total or prompt) > 0:
+        rule = "usage-contradiction"  # lmdeploy: an empty answer whose total is less than its prompt
+    if rule is None and prompt is not None and window is not None and (sent.tokens or 0) >= window:
+        # The server cut the prompt (Ollama keeps about half the window). One that only drops fields when it renders the
+        # prompt does not fall to a fraction of what was sent.
+        rule = "silent-truncation" if 0.4 * window <= prompt <= min(window, 0.6 * (sent.tokens or 0)) else None
+    if rule is None:
+        return _NOTHING
+    verdict = Verdict(kind="token_overflow", answered=True, prompt_tokens=prompt, rule=rule, message=stop.reason)
+    return replace(verdict, requested_tokens=prompt, requested_kind=None if prompt is None else "prompt")
 
 
 def _judge_empty(status: int | None, sent: Sent) -> Verdict:
-    """An error without a body (Cerebras, lmdeploy): undecidable, except that the prompt nearly fills a known window."""
-    if (
-        status in (400, 413)
-        and sent.tokens is not None
-        and sent.window is not None
-        and sent.tokens >= 0.95 * sent.window
-    ):
+    """An error without a body (Cerebras, lmdeploy): undecidable, unless the prompt nearly fills a known window."""
+    full = sent.tokens is not None and sent.window is not None and sent.tokens >= 0.95 * sent.window
+    if full and status in (400, 413):
         return Verdict(kind="token_overflow", rule="empty-body-full-window")
     return _NOTHING
 
 
-def _fingerprint(text: str, codes: Iterable[str], fingerprints: Iterable[Fingerprint]) -> str | None:
-    haystack = f"{text} {' '.join(codes)}"
-    return next((mark.provider for mark in fingerprints if _compiled(mark.pattern).search(haystack)), None)
-
-
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Expand the vocabulary (twice: adjectives, then numbers inside words) and compile. Compiled on first use, since most
-    processes never see an error."""
+    """A pattern with its vocabulary filled in; compiled on first use, since most processes never see an error."""
     for name, words in VOCABULARY.items():
         pattern = pattern.replace(f"{{{name}}}", words)
     return re.compile(pattern)
 
 
-_QUOTES = str.maketrans(
-    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "`": None, "*": None, "\u00a0": " ", "\uff0c": "，"}
-)
-
-
 def _normalise(text: str) -> str:
-    """Lower case, plain quotes, no escapes of a JSON string that was cut off, single spaces; a line break ends a sentence only
-    after punctuation or when doubled."""
+    """Lower case, one kind of quote, single spaces, no escapes of a cut JSON string, line breaks between sentences."""
     if "\\" in text:
         text = re.sub(r"\\u00(2[267]|3[ce])", lambda hit: chr(int(hit[1], 16)), text, flags=re.IGNORECASE)
-        text = re.sub(r"\\+([nrt])", " ", re.sub(r"\\+(?=[\"'])", "", text))
+        text = re.sub(r"(?<!\\)\\++(?:[nrt]|(?=[\"']))", lambda hit: " " if hit[0][-1] in "nrt" else "", text)
     if "&" in text:
         text = html.unescape(text)
-    text = text.translate(_QUOTES).lower()
-    text = re.sub(r"(?<=[.!?:])[ \t]*\r?\n|\r?\n\s*\n", "\0", text[:8192])
+    text = re.sub(r"(?<=\d)[\u2009\u202f\u00a0](?=\d{3})", ",", text)  # 131 072
+    text = re.sub(r"(?<=[.!?:])[ \t]{0,8}\r?\n|\n\s{0,8}\n", "\0", text.translate(_PLAIN).lower())
     return re.sub(r"\s+", " ", text).replace("\0", "\n").strip()
 
 
 def _number(text: str) -> int | None:
     """A number as people write it: 131072, 131,072, 131_072, 131.072, 128k, 1.5m."""
     scale = {"k": 1_000, "m": 1_000_000}.get(text[-1])
-    digits = text[:-1] if scale else text
-    try:
-        if scale:
-            return round(float(digits.replace(",", "")) * scale)
-        value = int(re.sub(r"\D", "", digits))
-    except ValueError:
-        return None
+    value = round(float(text[:-1].replace(",", "")) * scale) if scale else int(re.sub(r"\D", "", text)[:13])
     return value if value < 10**12 else None
 
 
 def classify_line(line: Mapping[str, object]) -> dict[str, object]:
     """One decoded line of `ctxproxy classify --jsonl` as its answer.
 
-    The line: `id`, `status`, `body` (a string), and where known `headers`, `wire`, `stream_event`, `sent` {tokens, max_tokens,
-    window}. A line of another shape gives {"id", "error": {"type", "message"}} and does not raise.
+    The line: `id`, `status`, `body` (a string), and where known `headers`, `wire`, `stream_event`, `sent` {tokens,
+    max_tokens, window}. A line of another shape gives {"id", "error": {"type", "message"}}.
     """
-    body, status, headers = line.get("body", ""), line.get("status"), line.get("headers")
-    wire, event, sent = line.get("wire"), line.get("stream_event"), line.get("sent")
-    if "body" not in line or not isinstance(body, str | None):
+    body, status, event = line.get("body"), line.get("status"), line.get("stream_event")
+    headers, sent = line.get("headers", {}), line.get("sent", {})
+    if not isinstance(body, str):
         problem = "`body` must be a string"
     elif isinstance(status, bool) or not isinstance(status, int | None):
         problem = "`status` must be an integer or null"
     elif not isinstance(headers, dict | None) or not isinstance(sent, dict | None):
         problem = "`headers` and `sent` must be objects"
-    elif not isinstance(wire, str | None) or not isinstance(event, str | None):
+    elif not isinstance(event, str | None) or not isinstance(line.get("wire"), str | None):
         problem = "`wire` and `stream_event` must be strings"
     else:
-        counts = {
-            name: _count(cast("dict[str, object]", sent or {}).get(name)) for name in ("tokens", "max_tokens", "window")
-        }
+        figures = cast("dict[str, object]", sent or {})
         verdict = classify(
             status=status,
-            headers={str(name): str(value) for name, value in cast("dict[str, object]", headers or {}).items()},
-            body=(body or "").encode("utf-8", "replace"),
-            wire=wire,
+            headers=dict.fromkeys(cast("dict[str, str]", headers or {}), ""),
+            body=body.encode("utf-8", "replace"),
             stream_event=event,
-            sent=Sent(**counts),
+            sent=Sent(**{name: _count(figures.get(name)) for name in ("tokens", "max_tokens", "window")}),
         )
-        return {
-            "id": line.get("id"),
-            "class": verdict.kind,
-            "context_window": verdict.context_window,
-            "requested_tokens": verdict.requested_tokens,
-            "requested_kind": verdict.requested_kind,
-            "max_tokens": verdict.max_tokens,
-            "provider": verdict.provider,
-            "rule": verdict.rule,
-        }
+        shown = ("context_window", "requested_tokens", "requested_kind", "max_tokens", "provider", "rule")
+        return {"id": line.get("id"), "class": verdict.kind} | {name: getattr(verdict, name) for name in shown}
     return {"id": line.get("id"), "error": {"type": "invalid_line", "message": problem}}
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "array",
     "delete",
     "dump",
+    "dump_ascii",
     "entries",
     "insert",
     "item_views",
@@ -71,7 +72,12 @@ def dump(value: Json) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return dump_ascii(value)
+
+
+def dump_ascii(value: Json) -> bytes:
+    """`dump` with escapes for everything that is not ASCII, as many clients write."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def members(raw: bytes) -> dict[str, Slice]:

@@ -125,13 +125,14 @@ class Runtime:
         policy: Policy | None = None,
         window: int | None = None,
         target_tokens: int | None = None,
+        rules: Rules | None = None,
     ) -> Call:
         """A request for the engine."""
         return Call(
             wire=WIRES[api],
             body=body,
             policy=policy or self.policy,
-            rules=self.rules,
+            rules=rules or self.rules,
             scope=f"{api}:{account}",
             upstream=upstream,
             headers=headers or {},

@@ -111,7 +111,7 @@ class Relay:
 
     Args:
         max_body: bytes of a measured request; larger ones are answered 413.
-        policies: gives the policy of a request, by the value of `x-ctxproxy-policy` and the upstream.
+        policies: gives the policy of a request, by the value of `x-ctxproxy-policy`, the upstream and the model.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Relay:
         upstreams: Upstreams,
         session: aiohttp.ClientSession,
         max_body: int = 64 << 20,
-        policies: Callable[[str | None, Upstream], Policy] | None = None,
+        policies: Callable[[str | None, Upstream, str], Policy] | None = None,
         accounts: Callable[[dict[str, str]], str] | None = None,
         watch: Watch | None = None,
     ) -> None:
@@ -200,7 +200,7 @@ class Relay:
             body = decode(raw, encoding, limit=self.max_body) or b""
         model = _model(body) if self.upstreams.by_model else ""
         upstream = self.upstreams.pick(path=scope["path"], api=api, model=model, headers=names)
-        policy = self._policy(control(names, "policy"), upstream)
+        policy = self._policy(control(names, "policy"), upstream, model)
         account = self.accounts(names) if self.accounts else account_of(names, secret=self.runtime.secret)
         call = self.runtime.call(
             api=api,
@@ -210,6 +210,7 @@ class Relay:
             headers=names,
             policy=policy,
             window=upstream.window,
+            rules=upstream.rules,
         )
         work = _Work(self, scope, headers, upstream, raw, api, stream=b'"stream"' in body)
         try:
@@ -233,8 +234,8 @@ class Relay:
         finally:
             exchange.response.close()
 
-    def _policy(self, name: str | None, upstream: Upstream) -> Policy:
-        return self.policies(name, upstream) if self.policies else self.runtime.policy
+    def _policy(self, name: str | None, upstream: Upstream, model: str) -> Policy:
+        return self.policies(name, upstream, model) if self.policies else self.runtime.policy
 
     def _seen(
         self,

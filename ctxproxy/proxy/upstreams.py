@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from yarl import URL
 
 from ctxproxy.conversation import Api
+from ctxproxy.edits import Rules
 from ctxproxy.errors import ConfigError
 
 __all__ = ["ANTHROPIC", "OPENAI", "Upstream", "Upstreams", "target"]
@@ -19,7 +20,8 @@ __all__ = ["ANTHROPIC", "OPENAI", "Upstream", "Upstreams", "target"]
 class Upstream:
     """A server that requests are relayed to. A path in `base_url` replaces the client's `/v1`.
 
-    `wires` and `models` (glob patterns) say which requests it takes; empty takes all. `window` in tokens.
+    `wires` and `models` (glob patterns) say which requests it takes; empty takes all. `window` is in tokens,
+    `rules` are those of a configured profile.
     """
 
     name: str
@@ -28,7 +30,7 @@ class Upstream:
     models: tuple[str, ...] = ()
     key: str | None = None
     window: int | None = None
-    policy: str | None = None
+    rules: Rules | None = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)
@@ -50,11 +52,12 @@ class Upstreams:
     """The configured servers in order; without any, the public APIs by wire."""
 
     configured: Sequence[Upstream] = ()
+    policies_by_model: bool = False
 
     @property
     def by_model(self) -> bool:
-        """Whether the choice depends on a request's model, which then has to be read first."""
-        return any(upstream.models for upstream in self.configured)
+        """Whether upstream or policy depend on a request's model, which then has to be read first."""
+        return self.policies_by_model or any(upstream.models for upstream in self.configured)
 
     def pick(self, *, path: str, api: Api | None, model: str, headers: Mapping[str, str]) -> Upstream:
         """The first configured server that takes the request, else the public one of its API."""

@@ -39,18 +39,21 @@ def shrink(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None = N
     if not draft.fits and "window" in steps and not draft.dropped:
         draft = window(draft, facts=facts)
     if not draft.fits:
-        draft = _harder(draft, facts=facts)
+        draft = _harder(draft, facts=facts, steps=steps)
     return bridge(draft)
 
 
-def _harder(draft: Draft, *, facts: bool) -> Draft:
-    """The tail gives way to the budget, then what must stay is cut inside."""
+def _harder(draft: Draft, *, facts: bool, steps: Sequence[Step]) -> Draft:
+    """The tail gives way to the budget, then what must stay is cut inside. Nothing is dropped that `steps` spare."""
     last = draft.groups[-1].start if draft.groups else 0
-    steps = draft.steps
+    done = draft.steps
     tight = truncate(replace(restart(draft), tail=last))
-    tight = prioritize(tight, facts=facts) if "prioritize" in steps else window(tight, facts=facts)
+    if "prioritize" in steps:
+        tight = prioritize(tight, facts=facts)
+    elif "window" in steps:
+        tight = window(tight, facts=facts)
     if not tight.fits:
         tight = squeeze(prune(tight, protect=False))
     if not tight.fits:
         tight = shorter_note(tight)
-    return replace(tight, steps=(*(s for s in steps if s not in tight.steps), *tight.steps))
+    return replace(tight, steps=(*(s for s in done if s not in tight.steps), *tight.steps))

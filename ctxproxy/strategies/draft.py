@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ctxproxy.conversation import Conversation, Exchange, Message, Part, exchanges, first_typed, last_typed, texts_of
-from ctxproxy.edits import Drop, Edit, Note, Replace, Rules
+from ctxproxy.edits import Drop, Edit, Note, Replace, Rules, Strip
 from ctxproxy.policy import Policy
 from ctxproxy.strategies.facts import Passage
 
@@ -22,6 +22,7 @@ class Draft:
     """A conversation on its way down to `target` tokens.
 
     `keep` are messages that no strategy drops; from message `tail` on everything stays verbatim.
+    `given` are edits that any other edit brings with it, `whole` the sizes with only these.
     `locate` gives the words that tell a reader where a cut text can be got back, "" where it can't.
     """
 
@@ -36,6 +37,8 @@ class Draft:
     keep: frozenset[int] = frozenset()
     tail: int = 0
     sizes: tuple[int, ...] = field(repr=False)
+    whole: tuple[int, ...] = field(repr=False)
+    given: tuple[Edit, ...] = ()
     notes_tokens: int = 0
     edits: tuple[Edit, ...] = ()
     steps: tuple[str, ...] = ()
@@ -65,25 +68,19 @@ class Draft:
         """Replace the text of one part."""
         sizes = list(self.sizes)
         before = self._part_tokens(index, part)
-        sizes[index] += self.count(text) - before
+        sizes[index] += self.count(text) + (0 if part.kind == "media" else part.frame) - before
         edit = Replace(index, part.path, text, cause, as_block=part.kind == "media")
         kept = tuple(e for e in self.edits if not (isinstance(e, Replace) and e.index == index and e.path == part.path))
         return replace(self, edits=(*kept, edit), sizes=tuple(sizes))
 
     def drop(self, group: Exchange, cause: str) -> Draft:
         """Drop one exchange; earlier edits inside it go with it."""
-        sizes = list(self.sizes)
-        for i in group:
-            sizes[i] = 0
-        kept = tuple(
-            e for e in self.edits if not (isinstance(e, Replace) and e.index in range(group.start, group.stop))
-        )
-        return replace(self, edits=(*kept, Drop(group.start, group.stop, cause)), sizes=tuple(sizes))
+        return self.drop_all((group,), cause)
 
     def drop_all(self, groups: tuple[Exchange, ...] | list[Exchange], cause: str) -> Draft:
         """Drop many exchanges at once; neighbours become one edit."""
         gone = {i for group in groups for i in group}
-        kept = tuple(e for e in self.edits if not (isinstance(e, Replace) and e.index in gone))
+        kept = tuple(e for e in self.edits if not (isinstance(e, (Replace, Strip)) and e.index in gone))
         ranges: list[Drop] = []
         for group in groups:
             if ranges and ranges[-1].stop == group.start:
@@ -109,7 +106,7 @@ class Draft:
     def _part_tokens(self, index: int, part: Part) -> int:
         for edit in self.edits:
             if isinstance(edit, Replace) and edit.index == index and edit.path == part.path:
-                return self.count(edit.text)
+                return self.count(edit.text) + (0 if part.kind == "media" else part.frame)
         return part.tokens
 
 
@@ -123,8 +120,9 @@ def start(
     count: Callable[[str], int],
     locate: Callable[[str], str] = lambda _: "",
     pinned: frozenset[int] = frozenset(),
+    given: tuple[Edit, ...] = (),
 ) -> Draft:
-    """A draft without edits, with what must stay and where the fresh tail begins.
+    """A draft with no edits but the `given` ones, with what must stay and where the fresh tail begins.
 
     Always kept: system and developer messages, entries nobody may touch, the first and the newest typed user
     message, the last exchange (the model has yet to answer to it), and pins.
@@ -139,6 +137,7 @@ def start(
         keep.update(groups[-1])
     keep.update(i for group in groups if group.open for i in group)
     whole = {i for group in groups if keep.intersection(group) for i in group}
+    sizes = _sizes(messages, given, count)
     draft = Draft(
         conversation=conversation,
         window=window,
@@ -150,9 +149,22 @@ def start(
         groups=groups,
         keep=frozenset(whole),
         tail=len(messages),
-        sizes=tuple(m.tokens for m in messages),
+        sizes=sizes,
+        whole=sizes,
+        given=given,
+        edits=given,
     )
     return replace(draft, tail=_tail(draft))
+
+
+def _sizes(messages: tuple[Message, ...], given: tuple[Edit, ...], count: Callable[[str], int]) -> tuple[int, ...]:
+    sizes = [m.tokens for m in messages]
+    for edit in given:
+        if isinstance(edit, (Replace, Strip)):
+            paths = (edit.path,) if isinstance(edit, Replace) else edit.paths
+            sizes[edit.index] -= sum(p.tokens for p in messages[edit.index].parts if p.path in paths)
+            sizes[edit.index] += count(edit.text) if isinstance(edit, Replace) else 0
+    return tuple(sizes)
 
 
 def _tail(draft: Draft) -> int:

@@ -14,7 +14,10 @@ from ctxproxy.strategies.shapes import cost, tokens
 __all__ = ["Fact", "Passage", "digest", "extract"]
 
 import os
+
 NAME = float(os.environ.get("NAME", 0.45))
+LAB = float(os.environ.get("LAB", 1.0))
+LAM = float(os.environ.get("LAM", 0.4))
 MATE = float(os.environ.get("MATE", 1.0))
 HEAD = float(os.environ.get("HEAD", 1.5))
 
@@ -39,7 +42,7 @@ def digest(
         return ""
     facts = [extract(p) for p in passages]
     known = {t for _, _, t, _ in tokens(stays, opening=False)} if stays else set()
-    values = _values(facts, known)
+    values = _values(passages, facts, known)
     calls = _calls(passages)
     order = _rank(facts, values, calls, budget * 1.5)
     if not order:
@@ -64,11 +67,20 @@ def _calls(passages):
     return out
 
 
-def _values(facts, known):
+_ROLE = {"user": 1, "tool_call": 2, "assistant": 4}
+DF = float(os.environ.get("DF", 0.5))
+REC = float(os.environ.get("REC", 0.6))
+FU, FC, FA = (float(x) for x in os.environ.get("ROLES", "1.8,2.2,1.4").split(","))
+
+
+def _values(passages, facts, known):
     weight: dict[str, float] = {}
     times: dict[str, int] = {}
     last: dict[str, int] = {}
+    mask: dict[str, int] = {}
     for at, group in enumerate(facts):
+        p = passages[at]
+        bit = 2 if p.kind == "tool_call" else 0 if p.kind != "text" else 1 if p.role == "user" else 4
         for fact in group:
             for token, w in zip(fact.tokens, fact.weights):
                 if w > weight.get(token, 0.0):
@@ -76,9 +88,13 @@ def _values(facts, known):
                 if last.get(token) != at:
                     times[token] = times.get(token, 0) + 1
                     last[token] = at
+                    mask[token] = mask.get(token, 0) | bit
     n = max(1, len(facts))
+    factor = [(FU if m & 1 else 1.0) * (FC if m & 2 else 1.0) * (FA if m & 4 else 1.0) for m in range(8)]
+    power = [k**DF for k in range(n + 1)]
     return {
-        t: 0.0 if t in known else w * (1 + 0.3 * math.log2(times[t])) * (0.8 + 0.4 * last[t] / n) for t, w in weight.items()
+        t: 0.0 if t in known else w * factor[mask[t]] * power[min(10, times[t])] * (REC + (1 - REC) * last[t] / n)
+        for t, w in weight.items()
     }
 
 
@@ -87,21 +103,22 @@ def _rank(facts, values, calls, limit):
     place: dict[str, tuple[int, int]] = {}
     for at, group in enumerate(facts):
         for n, fact in enumerate(group):
-            gain = sum([values.get(t, 0.0) for t in fact.tokens])
+            gain = LAB * sum([values.get(t, 0.0) for t in fact.tokens])
             if gain > 0.05 and fact.text:
                 heap.append((-gain / fact.cost, at, n, "", 0.0))
             if fact.form == "line":
                 for t, w in zip(fact.tokens, fact.weights):
-                    if w >= 0.8 and len(t) < 80 and t != fact.text and not t.isdigit():
+                    if w >= 0.5 and len(t) < 80 and t != fact.text and not t.isdigit():
                         place[t] = (at, n)
     for t, (at, n) in place.items():
         v = values.get(t)
         if v:
-            heap.append((-NAME * v / (cost(t) + 0.8), at, n, t, 0.0))
+            heap.append((-NAME * v / (cost(_snip(facts[at][n].text, t)) + 0.8), at, n, t, 0.0))
     heapq.heapify(heap)
     order = []
     spent = 0.0
     covered = set()
+    named = set()
     taken = set()
     opened = set()
     while heap and spent < limit:
@@ -111,12 +128,18 @@ def _rank(facts, values, calls, limit):
             if name in covered:
                 continue
             covered.add(name)
+            named.add(name)
             order.append(Step(at, n, name))
-            spent += cost(name) + 0.8
+            spent += cost(_snip(fact.text, name)) + 0.8
         else:
             if (at, n) in taken:
                 continue
-            gain = bonus + sum([values.get(t, 0.0) for t in fact.tokens if t not in covered])
+            gain = bonus + sum(
+                [
+                    LAB * values.get(t, 0.0) if t not in covered else LAM * values.get(t, 0.0) if t in named else 0.0
+                    for t in fact.tokens
+                ]
+            )
             now = -gain / fact.cost
             if gain <= 0.05:
                 continue
@@ -126,6 +149,7 @@ def _rank(facts, values, calls, limit):
             taken.add((at, n))
             new = 0.0
             for t, w in zip(fact.tokens, fact.weights):
+                named.discard(t)
                 if t not in covered:
                     covered.add(t)
                     if w > new:
@@ -139,7 +163,13 @@ def _rank(facts, values, calls, limit):
             if fact.form == "field" and new >= 1.8 and MATE:
                 group = facts[at]
                 for m in (n + 1, n - 1):
-                    if 0 <= m < len(group) and (at, m) not in taken and group[m].form == "field" and group[m].group == fact.group and abs(group[m].unit-fact.unit) <= (0 if m<n else 1):
+                    if (
+                        0 <= m < len(group)
+                        and (at, m) not in taken
+                        and group[m].form == "field"
+                        and group[m].group == fact.group
+                        and abs(group[m].unit - fact.unit) <= (0 if m < n else 1)
+                    ):
                         mate = group[m]
                         g = MATE + sum([values.get(t, 0.0) for t in mate.tokens if t not in covered])
                         heapq.heappush(heap, (-g / mate.cost, at, m, "", MATE))
@@ -153,6 +183,21 @@ def _rank(facts, values, calls, limit):
                     if (c, m) not in taken and mate.text:
                         heapq.heappush(heap, (-HEAD / mate.cost, c, m, "", HEAD))
     return order
+
+
+SN = int(os.environ.get("SN", 1))
+import re
+_B = re.compile(r"(\w{2,20})\W{1,6}$")
+_A = re.compile(r"\W{1,6}(\w{2,20})")
+def _snip(line, t):
+    if not SN: return t
+    i = line.find(t)
+    if i < 0: return t
+    b = _B.search(line[max(0,i-24):i]) if SN & 1 else None
+    a = _A.match(line[i+len(t):i+len(t)+24]) if SN & 2 else None
+    lo = b.start() + max(0,i-24) if b else i
+    hi = a.end() + i + len(t) if a else i + len(t)
+    return line[lo:hi]
 
 
 def _rest(facts):
@@ -175,7 +220,7 @@ def _fit(passages, facts, calls, order, budget, count):
     opened = set()
     for at, n, name, whole in order:
         fact = facts[at][n]
-        c = cost(name) + 0.8 if name else cost(fact.full) if whole and fact.full else fact.cost
+        c = cost(_snip(fact.text, name)) + 0.8 if name else cost(fact.full) if whole and fact.full else fact.cost
         if at not in opened:
             opened.add(at)
             c += 3
@@ -239,9 +284,15 @@ def _body(group, picked):
     for n in sorted(picked):
         fact = group[n]
         one, whole, extra = picked[n]
-        names += extra
         if whole and fact.form != "field":
             done[fact.unit] = n
+    texts = " ".join([group[n].full or group[n].text if picked[n][1] else group[n].text for n in picked if picked[n][0] or picked[n][1]])
+
+    def flush():
+        if names:
+            out.append(("\n  " if out or len(picked) > 1 else "") + ", ".join(names))
+            names.clear()
+
     for n in sorted(picked):
         fact = group[n]
         one, whole, extra = picked[n]
@@ -252,7 +303,11 @@ def _body(group, picked):
         elif one:
             text = fact.text
         else:
+            names += [_snip(fact.text, t) for t in sorted(extra, key=fact.text.find) if t not in texts]
             continue
+        if names:
+            flush()
+            last = fact if last is None else last
         if last is None:
             sep = ""
         elif fact.form == "field":
@@ -272,7 +327,5 @@ def _body(group, picked):
             shown.add(fact.label)
         out.append(sep + head + text)
         last = fact
-    text = "".join(out)
-    if names:
-        text += ("\n  " if text else "") + "names: " + ", ".join(names)
-    return text
+    flush()
+    return "".join(out)

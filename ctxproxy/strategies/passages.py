@@ -18,7 +18,9 @@ __all__ = ["Fact", "Passage", "extract"]
 Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking"]
 Form: TypeAlias = Literal["field", "text", "line"]
 
-_SHORT = 96  # characters: a line up to this length is noted whole
+import os
+BU, BE, BD, BP, BS, BL, WH = (float(x) for x in os.environ.get("BASE", ".25,.12,.08,.02,.08,.15,.5").split(","))
+_SHORT = int(os.environ.get("SHORT", 96))  # characters: a line up to this length is noted whole
 _VALUE = 160  # characters: a longer field is read as text
 _MOST = 400  # units of one passage that are looked at one by one
 
@@ -98,7 +100,9 @@ _SIGNATURE = re.compile(
     r"(?:(?:export|public|private|protected|static|async|abstract|final|pub|default|override)\s+)*"
     r"(?:def|class|func|function|fn|interface|struct|enum|trait|impl|type|module|package)\s+\w"
 )
-_IDENTITY = re.compile(r"(?:^|_|\b)(?:id|ids|number|no|code|key|name|email|phone|path|file|url|ref|uuid|sku)$|(?:Id|Key|Name|Path|Url|Number|Code)$")
+_IDENTITY = re.compile(
+    r"(?:^|_|\b)(?:id|ids|number|no|code|key|name|email|phone|path|file|url|ref|uuid|sku)$|(?:Id|Key|Name|Path|Url|Number|Code)$"
+)
 
 
 class _Reader:
@@ -111,10 +115,12 @@ class _Reader:
         self.user = passage.role == "user" and passage.kind == "text"
         self.call = passage.kind == "tool_call"
         self.error = passage.error
-        factor = 1.6 if self.user else 1.5 if self.call else 0.6 if passage.kind == "thinking" else 1.0
+        factor = 0.6 if passage.kind == "thinking" else 1.0
         self.factor = factor
 
-    def add(self, text: str, found: list[tuple[str, float]], *, label: str = "", group: str = "", form: Form, full: str = "") -> None:
+    def add(
+        self, text: str, found: list[tuple[str, float]], *, label: str = "", group: str = "", form: Form, full: str = ""
+    ) -> None:
         weights: dict[str, float] = {}
         for token, weight in found:
             weights[token] = max(weight * self.factor, weights.get(token, 0.0))
@@ -194,7 +200,7 @@ class _Reader:
     def whole(self, text: str) -> float:
         if _IS_SOLID.search(text):
             return 1.0 if len(text) <= 24 else 0.6
-        return 0.5 if " " in text else 0.4
+        return WH if " " in text else 0.4
 
     # -- text
 
@@ -235,10 +241,10 @@ class _Reader:
     def base(self, sentence: str) -> float:
         """What a sentence is worth apart from the tokens in it, per estimated token."""
         if self.user:
-            return 0.25
+            return BU
         if self.error or _FAULT.search(sentence):
-            return 0.12
-        return 0.08 if _DECISION.search(sentence) else 0.02
+            return BE
+        return BD if _DECISION.search(sentence) else BP
 
     def lines(self, text: str, group: str) -> None:
         rows = text.split("\n")
@@ -253,11 +259,11 @@ class _Reader:
                 continue
             self.seen.add(line)
             self.unit += 1
-            base = 0.02
+            base = BP
             if self.error or _FAULT.search(line):
-                base = 0.15
+                base = BL
             elif _SIGNATURE.match(line):
-                base = 0.08
+                base = BS
             if len(line) > 600:
                 for sentence in _SENTENCE.split(line):
                     self.unit += 1

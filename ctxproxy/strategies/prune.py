@@ -6,7 +6,7 @@ frees enough to be worth the rewrite.
 
 from __future__ import annotations
 
-from ctxproxy.conversation import Part, turns
+from ctxproxy.conversation import Part, first_typed, last_typed, turns
 from ctxproxy.strategies.draft import Draft
 from ctxproxy.strategies.facts import Passage, digest
 
@@ -14,13 +14,16 @@ __all__ = ["prune", "stub"]
 
 _STUB_SHARE = 0.12  # of the output's tokens that its facts may cost
 _STUB_MOST = 240  # tokens
+_LEAST = 16  # tokens that stay of any output
 _WORTH = 100  # tokens below which an output is left alone
+_MEDIUM = 32  # the same for media
 
 
 def prune(draft: Draft, *, protect: bool = True) -> Draft:
     """Replace old tool outputs, oldest first, until the target is met.
 
-    With `protect` False only the fresh tail and what must stay is protected: the second, stricter pass.
+    The first pass is for the whole way: it does nothing where it can't meet the target. With `protect` False only
+    the fresh tail and what must stay is protected: the second, stricter pass.
     """
     messages, policy = draft.messages, draft.policy
     starts = [start for start, _ in turns(messages)]
@@ -30,10 +33,13 @@ def prune(draft: Draft, *, protect: bool = True) -> Draft:
     barrier = min(draft.tail, recent) if protect and recent is not None else draft.tail
     shield = policy.protected_output.of(draft.window) if protect else 0
     names = {p.id: p.name for m in messages for p in m.of("tool_call") if p.id}
+    # The newest typed message stays verbatim, the task as long as there is another way.
+    spared = {last_typed(messages), first_typed(messages) if protect else None}
+    gone = draft.dropped
     candidates: list[tuple[int, Part]] = []
     for i in range(len(messages) - 1, -1, -1):
         message = messages[i]
-        if i in draft.dropped:
+        if i in gone:
             continue
         for part in message.parts:
             if part.kind == "tool_result":
@@ -43,8 +49,13 @@ def prune(draft: Draft, *, protect: bool = True) -> Draft:
                 name = part.name or names.get(part.id or "")
                 if part.tokens >= _WORTH and not message.opaque and name not in policy.protected_tools:
                     candidates.append((i, part))
-            elif part.kind == "media" and i < barrier and not message.opaque and part.tokens >= 32:
+            elif part.kind == "media" and i < barrier and not message.opaque and part.tokens >= _MEDIUM:
+                if part.id is None and i in spared:
+                    continue
                 candidates.append((i, part))
+    most = sum(part.tokens - _LEAST for _, part in candidates)
+    if protect and draft.tokens - most > draft.target:
+        return draft  # stubs alone don't get there, and what is dropped instead needs none
     gain = sum(part.tokens for _, part in candidates)
     if gain < min(draft.tokens - draft.target, policy.min_saving.of(draft.window)):
         return draft

@@ -10,6 +10,8 @@ import re
 
 __all__ = ["clean", "cost", "parts", "tokens"]
 
+import os
+WI, WP, WF = (float(x) for x in os.environ.get("W", "1.2,2.5,2.0").split(","))
 _UPPER = "A-Z" + "".join(c for c in map(chr, range(0xC0, 0x590)) if c.isupper())
 # Scripts written without spaces: a run of them is a clause, not a word, and digits beside it are a token of their own.
 SOLID = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -41,7 +43,9 @@ _SECRET_FIELD = re.compile(
     r"|private_?key|authorization)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)([^\s\"',;]{8,})",
     re.IGNORECASE,
 )
-_SECRET_HINT = re.compile(r"(?i)pass(?:w|ph)|secret|api_?key|access_?[kt]|token|private|authoriz|bearer|://[^\s/]{0,200}@|sk[-_]|gh[opsur]_")
+_SECRET_HINT = re.compile(
+    r"(?i)pass(?:w|ph)|secret|api_?key|access_?[kt]|token|private|authoriz|bearer|://[^\s/]{0,200}@|sk[-_]|gh[opsur]_"
+)
 
 
 def clean(text: str) -> str:
@@ -71,7 +75,17 @@ def _mask_blob(match: re.Match[str]) -> str:
 
 
 _CLASSES = bytes(
-    0x61 if chr(b).isalpha() and b < 128 else 0x30 if 48 <= b <= 57 else 0x20 if b in b" \t\n" else 0x2E if b < 128 else 0x75 if b >= 0xC0 else 0x76
+    0x61
+    if chr(b).isalpha() and b < 128
+    else 0x30
+    if 48 <= b <= 57
+    else 0x20
+    if b in b" \t\n"
+    else 0x2E
+    if b < 128
+    else 0x75
+    if b >= 0xC0
+    else 0x76
     for b in range(256)
 )
 
@@ -97,7 +111,7 @@ def tokens(text: str, *, opening: bool = True) -> list[tuple[int, int, str, floa
         run = match[0]
         start = match.start()
         for token, weight in parts(run):
-            if weight == 0.6 and opening and (start == 0 or text[start - 2 : start] in _STOPS):
+            if weight == 0.25 and opening and (start == 0 or text[start - 2 : start] in _STOPS):
                 continue
             found.append((start, match.end(), token, weight))
     if not text.isascii():
@@ -130,7 +144,7 @@ def parts(run: str) -> list[tuple[str, float]]:
             return [(run, 2.0)]
         return [item for piece in pieces if piece for item in parts(piece)]
     if not run[0].isalnum() and run[0] in "$€£¥₹₽₩₺₫฿":
-        return [(run, 1.5)]
+        return [(run, 2.2)]
     return _word(run)
 
 
@@ -142,15 +156,15 @@ def _path(run: str) -> list[tuple[str, float]]:
     rooted = not head[0].isalnum()
     if not rooted and "." not in head and "_" not in head and len(names) < 4:
         if all(p.isalpha() and p.islower() for p in names):
-            return [(head, 0.8)] if len(names) > 2 else []
+            return [(head, 0.8 if len(names) > 2 else 0.5)]
         if len(names) == 2 or all(p.isdigit() for p in names):
             return [item for p in names for item in _word(p)]
-    return [(head, 2.5)] + (parts(line) if line else [])
+    return [(head, WP)] + (parts(line) if line else [])
 
 
 def _word(run: str) -> list[tuple[str, float]]:
     if run[0] == "-":
-        return [(run, 0.8)] if len(run) > 3 else []
+        return [(run, 0.5)] if len(run) > 3 else []
     body = run.lstrip(".@#")
     if not body:
         return []
@@ -163,7 +177,7 @@ def _word(run: str) -> list[tuple[str, float]]:
             return [(body, 2.0)]
         if len(compact) >= 5:
             return [(body, 2.5 if body.isdigit() or "-" in body else 1.3)]
-        return [(body, 0.9 if len(compact) < len(body) else 0.5 if len(body) == 4 else 0.3)]
+        return [(body, 0.7 if len(compact) < len(body) else 0.4 if len(body) == 4 else 0.1)]
     if _DATE.fullmatch(body):
         return [(body, 2.0)]
     if "." in body and "_" not in body and digits < 4:
@@ -174,7 +188,7 @@ def _word(run: str) -> list[tuple[str, float]]:
     if digits >= 3 or (len(body) >= 6 and digits >= 2):
         return [(body, 2.8)]
     if "_" in body or _CAMEL.search(body):
-        return [(body, 1.2)]
+        return [(body, WI)]
     return [(body, 1.0 if letters > 2 else 0.7)]
 
 
@@ -185,20 +199,20 @@ def _name(run: str, body: str) -> list[tuple[str, float]]:
         last = pieces[-1]
         if strong and not (last.islower() and len(last) <= 4):
             return [*strong, (body, 0.2)]
-        return [(body, 1.2 if len(body) > 4 else 0.3)]
+        return [(body, WI if len(body) > 4 else 0.3)]
     if "_" in body:
         core = body.strip("_")
         if body.startswith("__") and body.endswith("__"):
             return [(body, 0.3)]
-        return [(body, 1.2 if "_" in core else 0.8)] if core else []
+        return [(body, WI if "_" in core else 0.8)] if core else []
     if _FAULT.search(body):
-        return [(body, 2.0)]
+        return [(body, WF)]
     if "-" in body:
-        return [(body, 0.5 if body.islower() else 0.7)] if len(body) > 4 else []
+        return [(body, 0.25 if body.islower() else 0.4)] if len(body) > 4 else []
     if _CAMEL.search(body):
-        return [(body, 1.2)]
+        return [(body, WI)]
     if body.isupper():
-        return [(body, 0.8)] if len(body) > 1 else []
+        return [(body, 0.4)] if len(body) > 1 else []
     if run[0] in ".@#":
         return [(run, 0.8)]
-    return [(body, 0.6)] if body[0].isupper() and len(body) > 1 else []
+    return [(body, 0.25)] if body[0].isupper() and len(body) > 1 else []

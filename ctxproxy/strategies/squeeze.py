@@ -17,6 +17,7 @@ from ctxproxy.strategies.truncate import preview
 __all__ = ["shorten_leaves", "squeeze"]
 
 _SMALLEST = 48  # tokens: a preview below this says nothing
+_TASK_HEAD = 200  # characters at the beginning of the task that always stay
 
 
 def squeeze(draft: Draft) -> Draft:
@@ -77,8 +78,11 @@ def _arguments(draft: Draft) -> Draft:
                 return draft
             if part.tokens <= 2 * _SMALLEST:
                 continue
-            text = draft.text(i, part)
-            shorter = _shorter_arguments(text, max(_SMALLEST, part.tokens - over - 16), draft.count)
+            text, limit = draft.text(i, part), max(_SMALLEST, part.tokens - over - 16)
+            if part.free:
+                shorter = preview(text, limit=limit, count=draft.count, what="input")
+            else:
+                shorter = _shorter_arguments(text, limit, draft.count)
             if shorter is not None and len(shorter) < len(text):
                 draft = _put_arguments(draft, i, part, shorter)
     return draft
@@ -96,12 +100,17 @@ def _shorter_arguments(text: str, limit: int, count: Callable[[str], int]) -> st
         return None
     if not isinstance(value, dict):
         return None
-    size = max(16, limit)
-    while size >= 8:
-        short = json.dumps(shorten_leaves(cast("dict[str, Any]", value), size, count), ensure_ascii=False)
-        if count(short) <= limit:
-            return short
-        size //= 2
+    size, short = max(16, limit), None
+    try:
+        while size >= 8:
+            short = json.dumps(
+                shorten_leaves(cast("dict[str, Any]", value), size, count), ensure_ascii=False, allow_nan=False
+            )
+            if count(short) <= limit:
+                break
+            size //= 2
+    except (ValueError, RecursionError):  # a number out of range, which Python reads and JSON has not
+        return None
     return short
 
 
@@ -129,10 +138,11 @@ def _task(draft: Draft) -> Draft:
         text = draft.text(first, part)
         size = draft.count(text)
         limit = max(share, size - (draft.tokens - draft.target))
-        if size > limit:
-            draft = draft.rewrite(
-                first, part, _head_and_tail(text, limit, draft.count), "the task is over its share"
-            ).done("squeeze")
+        if size <= limit:
+            continue
+        short = _head_and_tail(text, limit, draft.count)
+        if draft.count(short) < size:
+            draft = draft.rewrite(first, part, short, "the task is over its share").done("squeeze")
     return draft
 
 
@@ -141,7 +151,8 @@ def _head_and_tail(text: str, limit: int, count: Callable[[str], int]) -> str:
     middle = f"\n[... cut: this message had {count(text):,} tokens ...]\n"
     chars = int(len(text) * max(16, limit - count(middle)) / max(1, count(text)))
     while True:
-        short = text[: int(chars * 0.8)] + middle + text[len(text) - max(1, chars - int(chars * 0.8)) :]
-        if count(short) <= limit or chars <= 240:
+        head = max(_TASK_HEAD, int(chars * 0.8))
+        short = text[:head] + middle + text[len(text) - max(1, chars - head) :]
+        if count(short) <= limit or chars <= _TASK_HEAD:
             return short
-        chars = max(240, int(chars * 0.9))
+        chars = int(chars * 0.9)

@@ -19,12 +19,14 @@ def truncate(draft: Draft, *, only_new: bool = False) -> Draft:
     """Cut every tool output that is larger than the policy's limit; with `only_new` those never sent before."""
     limit = max(64, draft.policy.tool_output.of(draft.window))
     begin = draft.groups[-1].start if only_new and draft.groups else 0
+    names = {p.id: p.name for m in draft.messages for p in m.of("tool_call") if p.id}
     for i in range(begin, len(draft.messages)):
         message = draft.messages[i]
         if message.opaque or draft.sizes[i] <= limit:
             continue
         for part in message.of("tool_result"):
-            if part.tokens > limit and part.name not in draft.policy.protected_tools and i not in draft.dropped:
+            name = part.name or names.get(part.id or "")
+            if part.tokens > limit and name not in draft.policy.protected_tools and i not in draft.dropped:
                 text = preview(draft.text(i, part), limit=limit, count=draft.count, where=draft.locate)
                 draft = replace(draft.rewrite(i, part, text, "output over the limit of tool_output"), steps=draft.steps)
                 draft = draft.done("truncate")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from ctxproxy.conversation import Exchange, Message, first_typed
 from ctxproxy.edits import Note
@@ -92,8 +93,7 @@ def place(draft: Draft, text: str) -> Note:
     messages = draft.messages
     task = first_typed(messages)
     if task is None:
-        head = draft.conversation.head
-        return Note(head, text, "notes of what was dropped")
+        return Note(_behind(draft, min(draft.dropped)), text, "notes of what was dropped")
     first_gone = min(draft.dropped)
     if first_gone < task:
         return (
@@ -105,6 +105,11 @@ def place(draft: Draft, text: str) -> Note:
         return Note(task, text, "notes of what was dropped", attach=True)
     after = next((g.stop for g in draft.groups if task in g), task + 1)
     return Note(after, text, "notes of what was dropped")
+
+
+def _behind(draft: Draft, first_gone: int) -> int:
+    """The place of what was dropped first: behind the head, and behind entries that must stay the first ones."""
+    return max(draft.conversation.head, next((g.start for g in draft.groups if first_gone in g), first_gone))
 
 
 def shorter_note(draft: Draft) -> Draft:
@@ -125,23 +130,23 @@ def shorter_note(draft: Draft) -> Draft:
 
 
 def bridge(draft: Draft) -> Draft:
-    """Where roles must alternate and a cut made two of one role meet, put a short message of ours between."""
-    if not draft.rules.alternate:
+    """Where a cut made two messages meet that may not, put a short message of ours between."""
+    rules, messages, gone = draft.rules, draft.messages, draft.dropped
+    if not gone or (not rules.alternate and rules.user_after_tool):
         return draft
-    gone = draft.dropped
-    kept = [
-        i for i in range(len(draft.messages)) if i not in gone and draft.messages[i].role not in ("system", "developer")
-    ]
-    for a, b in zip(kept, kept[1:], strict=False):
-        left, right = draft.messages[a].role, draft.messages[b].role
-        if b == a + 1 or left != right or left not in ("user", "assistant"):
+    kept = [i for i in range(len(messages)) if i not in gone and messages[i].role not in ("system", "developer")]
+    notes = {e.at for e in draft.edits if isinstance(e, Note) and not e.attach}
+    for a, b in pairwise(kept):
+        left, right = messages[a].role, messages[b].role
+        if b == a + 1 or b in notes:
             continue
-        if left == "user":
-            draft = draft.add_note(
-                Note(b, "[continuing after the removed messages]", "roles alternate", role="assistant")
-            )
-        else:
+        if rules.alternate and left == right == "assistant":
             draft = draft.add_note(Note(b, "[messages were removed here]", "roles alternate"))
+        elif (rules.alternate and left == right == "user") or (
+            not rules.user_after_tool and (left, right) == ("tool", "user")
+        ):
+            text = "[continuing after the removed messages]"
+            draft = draft.add_note(Note(b, text, "roles alternate", role="assistant"))
     return draft
 
 
@@ -154,4 +159,4 @@ def _stays(draft: Draft) -> str:
 
 def restart(draft: Draft) -> Draft:
     """The draft without its drops and notes: another boundary is tried from here."""
-    return replace(draft, edits=(), sizes=tuple(m.tokens for m in draft.messages), notes_tokens=0, steps=())
+    return replace(draft, edits=draft.given, sizes=draft.whole, notes_tokens=0, steps=())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ctxproxy.tokens.calibration import Anchor, Calibration, Measurement, input_tokens_of, judge, predict
-from ctxproxy.tokens.counter import Counter, counter
+from ctxproxy.tokens.counter import counter
 from ctxproxy.tokens.estimate import estimate_category_tokens, estimate_tokens
-from ctxproxy.tokens.families import FAMILIES, byte_bound
+from ctxproxy.tokens.families import FAMILIES, Counter, byte_bound
 from ctxproxy.tokens.media import audio_tokens, data_url_tokens, document_tokens, image_size, image_tokens
 from ctxproxy.tokens.overhead import message_overhead, part_overhead, request_overhead, tools_tokens
 

@@ -19,11 +19,15 @@ FACTOR_RANGE = (0.5, 2.5)
 SMALL = 500
 """Prompts under this many tokens teach nothing: fixed parts outweigh the text in them."""
 
-_MEMORY = 12_000.0
-"""Tokens of growth that the factor remembers: content changes, so the newest counts most."""
-_PRIOR = 1_500.0
+_MEMORY = 300_000.0
+_MEMORY_RECENT = 12_000.0
+"""Tokens of growth that the two factors remember. A model's vocabulary stays; a conversation's content changes."""
+_PRIOR = 4_000.0
+_PRIOR_RECENT = 1_500.0
 _PRIOR_EXACT = 30_000.0
 """Weight in tokens of the belief that the factor is 1; far stronger where the counter is exact."""
+_HIDDEN = 1_500
+"""Most tokens that a server is believed to add by itself (system prompts for tools, dates, formats)."""
 _SLACK = 64
 """Tokens that a prompt may differ by without meaning anything."""
 
@@ -57,18 +61,26 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What one (upstream, model) taught: reported = factor * counted + additive.
+    """What one (upstream, model) taught: reported = factor * (counted - dropped * tools) + additive.
 
-    factor: tokens there per token here, learned from growth between two anchored requests, where whatever
-    is fixed cancels out. additive: the fixed rest: hidden prompts, templates that drop tool schemas.
-    spread: usual relative error of predictions. samples: observations used. weight: tokens behind the factor.
+    factor: tokens there per token here. It is learned from the growth between two anchored requests, where
+    whatever is fixed cancels out. recent: the same of the newest growth only, for what comes next.
+    additive: what the server adds to every prompt. dropped: share of the tool definitions that its template
+    leaves out. spread: usual relative error of predictions without an anchor; starts: how many there were,
+    tooled: how many of them told whether tools are dropped. samples: observations used. weight and
+    recent_weight: tokens behind the factors.
     """
 
     factor: float = 1.0
+    recent: float = 1.0
     additive: float = 0.0
+    dropped: float = 0.0
     spread: float = 0.0
+    starts: int = 0
+    tooled: int = 0
     samples: int = 0
     weight: float = 0.0
+    recent_weight: float = 0.0
 
     def observe(
         self,
@@ -76,57 +88,75 @@ class Calibration:
         counted: int,
         reported: int,
         anchor: Anchor | None = None,
-        exact: bool = False,
+        margin: float = 0.0,
         tools: int = 0,
         media: int = 0,
     ) -> Calibration:
         """The calibration after a response that stated its input size.
 
         counted: our count of the whole input, uncorrected. reported: the provider's. anchor: the last one on a
-        prefix of this request. exact: the counter knows the vocabulary. tools, media: tokens of tool
-        definitions within `counted`, and of media within what is new since the anchor.
+        prefix of this request. margin: the counter's, as a share, 0 for exact ones. tools, media: tokens of
+        tool definitions within `counted`, and of media within what is new since the anchor.
         """
         verdict = judge(self, counted=counted, reported=reported, anchor=anchor, tools=tools)
         if verdict == "truncated":
             # What looked like dropped tools before may have been a window that is too small.
-            return replace(self, additive=max(self.additive, 0.0))
+            return replace(self, dropped=0.0)
         if verdict != "used":
             return self
-        factor, weight = self._factor_after(counted, reported, anchor, exact, tools, media)
-        rest = reported - factor * counted
-        share = max(1 / (self.samples + 1), 0.25)
-        expected = predict(counted, calibration=self, anchor=anchor, tools=tools).value
-        error = abs(expected - reported) / reported
-        return Calibration(
-            factor=factor,
-            additive=self.additive + share * (rest - self.additive),
-            spread=self.spread + share * (error - self.spread) if self.samples else error,
-            samples=self.samples + 1,
-            weight=weight,
+        learned = replace(self, samples=self.samples + 1)
+        new, grown = self._growth(counted, reported, anchor, tools)
+        if new >= _SLACK and media <= new // 10:
+            learned = learned._grown(min(max(grown / new, FACTOR_RANGE[0]), FACTOR_RANGE[1]), new, margin)
+        if anchor is None or not self.starts:
+            error = abs(predict(counted, calibration=self, tools=tools).value - reported) / reported
+            learned = learned._started(counted, reported, margin, tools, error)
+        return learned
+
+    def _started(self, counted: int, reported: int, margin: float, tools: int, error: float) -> Calibration:
+        """Learn what is fixed from a conversation's first figure, where it stands out from the content's error."""
+        share = max(1 / (self.starts + 1), 0.25)
+        tooled = self.tooled
+        rest = reported - self.factor * counted
+        noise = margin * counted + _SLACK
+        dropped, additive = self.dropped, self.additive
+        if noise < tools / 2:
+            tooled += 1
+            missing = min(-rest / tools, 1.0) if rest < -noise else 0.0
+            dropped += max(1 / tooled, 0.25) * (missing - dropped)
+        if abs(rest) > noise or noise < abs(additive):
+            additive += share * (min(max(rest, 0.0), _HIDDEN) - additive)
+        return replace(
+            self,
+            starts=self.starts + 1,
+            tooled=tooled,
+            dropped=dropped,
+            additive=additive,
+            spread=self.spread + share * (error - self.spread),
         )
 
-    def _factor_after(
-        self, counted: int, reported: int, anchor: Anchor | None, exact: bool, tools: int, media: int
-    ) -> tuple[float, float]:
-        prior = _PRIOR_EXACT if exact else _PRIOR
-        weight = self.weight or prior
+    def _growth(self, counted: int, reported: int, anchor: Anchor | None, tools: int) -> tuple[int, float]:
+        """Tokens counted and reported of what tells the factor; (0, 0) where nothing does."""
         if anchor is not None:
-            new, grown = counted - anchor.counted, reported - anchor.tokens
-            if new < _SLACK or media > new // 10:
-                return self.factor, weight
-        elif self.samples:
-            return self.factor, weight
-        else:
-            # The first sample cannot tell the factor from what is fixed: the fixed part may explain as
-            # much as schemas and hidden prompts usually differ by, the factor has the rest.
-            new, gap = counted - tools, reported - counted
-            fixed = min(max(gap, -tools - _SLACK), 400 + tools // 2)
-            grown = new + gap - fixed
-            if new < SMALL:
-                return self.factor, weight
-        ratio = min(max(grown / new, FACTOR_RANGE[0]), FACTOR_RANGE[1])
-        factor = (self.factor * weight + ratio * new) / (weight + new)
-        return min(max(factor, FACTOR_RANGE[0]), FACTOR_RANGE[1]), min(weight + new, max(_MEMORY, prior))
+            return counted - anchor.counted, reported - anchor.tokens
+        if self.samples or counted - tools < SMALL:
+            return 0, 0.0
+        # The first sample cannot tell the factor from what is fixed: the fixed part may explain as much as
+        # schemas and hidden prompts usually differ by, the factor has the rest.
+        gap = reported - counted
+        fixed = min(max(gap, -tools - _SLACK), 400 + tools // 2)
+        return counted - tools, counted - tools + gap - fixed
+
+    def _grown(self, ratio: float, new: int, margin: float) -> Calibration:
+        weight = self.weight or (_PRIOR if margin else _PRIOR_EXACT)
+        near = self.recent_weight or (_PRIOR_RECENT if margin else _PRIOR_EXACT)
+        return replace(
+            self,
+            factor=(self.factor * weight + ratio * new) / (weight + new),
+            recent=(self.recent * near + ratio * new) / (near + new),
+            weight=min(weight + new, _MEMORY),
+            recent_weight=min(near + new, _MEMORY_RECENT if margin else _PRIOR_EXACT),
+        )
 
 
 def judge(
@@ -142,15 +172,13 @@ def judge(
         return "invalid"
     if anchor is not None:
         new, grown = counted - anchor.counted, reported - anchor.tokens
-        if new > max(_SLACK * 4, counted // 50) and grown < new * calibration.factor * 0.2:
+        if new > max(_SLACK * 4, counted // 50) and grown < new * calibration.recent * 0.2:
             return "truncated"
     else:
-        least = calibration.factor * max(counted - tools, 0) + min(calibration.additive, 0.0)
-        if calibration.samples == 0:
-            least = max(counted - tools, 0)
+        least = max(counted - tools, 0) * (calibration.factor if calibration.samples else 1.0)
         if reported < least * FACTOR_RANGE[0] - _SLACK:
             return "truncated"
-    return "small" if reported < SMALL else "used"
+    return "small" if max(counted, reported) < SMALL else "used"
 
 
 def predict(
@@ -169,16 +197,16 @@ def predict(
     definitions and of media within `counted`; both are formulas, so they widen the margin.
     """
     known = calibration or Calibration()
-    share = margin
-    if known.samples >= 3:
-        share = min(max(3 * known.spread, 0.005 if exact else 0.02), max(margin, 0.02))
     if anchor is not None:
         new = counted - anchor.counted
-        value = anchor.tokens + known.factor * new
+        value = anchor.tokens + known.recent * new
         room = abs(new) * max(margin, 0.02) + min(media, abs(new)) * 0.5 + 8
         return Measurement(value=max(1, round(value)), margin=round(room), basis="anchored")
-    value = known.factor * counted + max(known.additive, -float(tools + _SLACK))
-    room = counted * share + media * 0.5 + (tools * 0.3 if known.samples == 0 else 0.0) + 16
+    value = known.factor * (counted - known.dropped * tools) + known.additive
+    share = margin
+    if known.starts >= 3:
+        share = min(max(3 * known.spread, 0.02), max(margin, 0.02))
+    room = counted * share + media * 0.5 + tools * 0.3 + 16
     return Measurement(value=max(1, round(value)), margin=round(room), basis="counted" if exact else "estimated")
 
 

@@ -7,7 +7,7 @@ import binascii
 import math
 from dataclasses import dataclass
 
-__all__ = ["audio_tokens", "data_url_tokens", "document_tokens", "image_size", "image_tokens"]
+__all__ = ["audio_tokens", "base64_size", "data_url_tokens", "document_tokens", "image_size", "image_tokens"]
 
 HEADER_BYTES = 64 * 1024
 """At most this much of an image is decoded to find its size: a JPEG may carry EXIF data before it."""
@@ -74,7 +74,8 @@ class _Patches:
     factor: float = 1.0
 
 
-# OpenAI: developers.openai.com/api/docs/guides/images-vision. First match of the model's name wins.
+# OpenAI: developers.openai.com/api/docs/guides/images-vision. First match of the model's name wins. The
+# gpt-4o rule is checked against reported usage; budgets and factor from gpt-5.2 on are secondhand.
 _OPENAI: tuple[tuple[str, _Tiles | _Patches], ...] = (
     ("gpt-4o-mini", _Tiles(2833, 5667)),
     ("gpt-4.1-mini", _Patches(32, 1536, 0, 1.62)),
@@ -92,6 +93,9 @@ _OPENAI: tuple[tuple[str, _Tiles | _Patches], ...] = (
     ("gpt-4-", _Tiles(85, 170)),
     ("o1", _Tiles(75, 150)),
     ("o3", _Tiles(75, 150)),
+    ("gpt-5.1", _Tiles(70, 140)),
+    ("gpt-5.2", _Patches(32, 1536, 0, 1.2)),
+    ("gpt-5.3", _Patches(32, 1536, 0, 1.2)),
     ("gpt-5.", _Patches(32, 2500, 2048, 1.2)),
     ("gpt-5", _Tiles(70, 140)),
     ("gpt-6", _Patches(32, 2500, 2048, 1.2)),

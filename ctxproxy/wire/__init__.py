@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ctxproxy.conversation import Api
+from ctxproxy.wire.anthropic_messages import AnthropicMessages
 from ctxproxy.wire.base import Reader, Wire
 from ctxproxy.wire.openai_chat import OpenAIChat
+from ctxproxy.wire.openai_responses import OpenAIResponses
 
 __all__ = ["PATHS", "WIRES", "Reader", "Wire", "detect"]
 
-WIRES: Mapping[Api, Wire] = MappingProxyType({wire.api: wire for wire in (OpenAIChat(),)})
+WIRES: Mapping[Api, Wire] = MappingProxyType(
+    {wire.api: wire for wire in (OpenAIChat(), OpenAIResponses(), AnthropicMessages())}
+)
 
 # A request's API is known by the end of its path, so that any base path works.
 PATHS: Mapping[str, Api] = MappingProxyType(

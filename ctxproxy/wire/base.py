@@ -39,7 +39,11 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of an entry before counting: `text` is counted, `tokens` (media) are added to it."""
+    """One piece of an entry before counting: `text` is counted, `tokens` (media, sealed content) are added to it.
+
+    `path` of a `thinking` or `media` piece leads to what goes as a whole. A tool result of several pieces has one
+    that opens it; the others `continues` it. `free` marks a call's input that is free text, not a JSON object.
+    """
 
     kind: Kind
     path: Path
@@ -48,21 +52,33 @@ class Piece:
     name: str | None = None
     error: bool = False
     tokens: int = 0
+    continues: bool = False
+    free: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a wire says about one entry of the message array."""
+    """What a wire says about one entry of the message array.
+
+    `binds_next`, `binds_previous`: it can't be parted from its neighbour. `remote`: it names history that only
+    the server has. `hands_off`: why a request with it is left alone.
+    """
 
     role: Role
     pieces: tuple[Piece, ...]
     opaque: bool = False
     binds_next: bool = False
+    binds_previous: bool = False
+    remote: bool = False
+    hands_off: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a wire says about a request outside its message array; texts are counted."""
+    """What a wire says about a request outside its message array; texts are counted.
+
+    `elastic`: the server itself cuts what does not fit, so that no prompt is too long.
+    """
 
     system: tuple[str, ...] = ()
     tools: Sequence[object] = ()
@@ -73,6 +89,7 @@ class Request:
     samples: int = 1
     stream: bool = False
     stateful: bool = False
+    elastic: bool = False
     hands_off: str | None = None
 
 
@@ -127,6 +144,8 @@ def _canonical(value: Any) -> Any:
         for key, item in cast("dict[str, Any]", value).items():
             if key in ("cache_control", "prompt_cache_breakpoint") or item is None:
                 continue
+            if key == "index" and "function" in value:  # a call's number in the stream, which some clients send back
+                continue
             if key in ("content", "output") and isinstance(item, str):
                 found[key] = [{"text": item, "type": "text"}]
             elif key == "type" and isinstance(item, str):
@@ -174,18 +193,20 @@ class Reader:
         request, fixed, digest = self._fixed_part(fields, wire, scale, counter)
         data = views[wire.array]
         items = [data] if bytes(memoryview(data)[:1]) == b'"' else raw.item_views(data)
+        messages = self.messages(items, wire, scale, counter)
         return Conversation(
             api=wire.api,
             model=model,
-            messages=self.messages(items, wire, scale, counter),
+            messages=messages,
             fixed=fixed,
             max_tokens=request.max_tokens,
             max_tokens_key=request.max_tokens_key,
             thinking_budget=request.thinking_budget,
             samples=request.samples,
             stream=request.stream,
-            stateful=request.stateful,
-            hands_off=request.hands_off,
+            stateful=request.stateful or any(m.remote for m in messages),
+            elastic=request.elastic,
+            hands_off=request.hands_off or next((m.hands_off for m in messages if m.hands_off), None),
             fixed_digest=digest,
         )
 
@@ -254,7 +275,11 @@ class Reader:
 
 def _make(items: Sequence[bytes], wire: Wire, scale: Scale, counter: Counter) -> list[Message]:
     values = [raw.load(item) for item in items]
-    made = [wire.entry(value, scale) for value in values]
+    try:
+        made = [wire.entry(value, scale) for value in values]
+        forms = [canonical(value) for value in values]
+    except RecursionError:
+        raise WireFormatError("the JSON is nested too deeply") from None
     texts: list[str] = []
     for entry in made:
         for piece in entry.pieces:
@@ -264,25 +289,28 @@ def _make(items: Sequence[bytes], wire: Wire, scale: Scale, counter: Counter) ->
     counts = iter(counter.count_many(texts))
     overhead = message_overhead(wire.api, scale.family)
     found: list[Message] = []
-    for item, value, entry in zip(items, values, made, strict=True):
+    for item, form, entry in zip(items, forms, made, strict=True):
         parts: list[Part] = []
         for piece in entry.pieces:
-            tokens = piece.tokens + next(counts) + part_overhead(piece.kind, wire.api, scale.family)
+            text = next(counts)
+            frame = 0 if piece.continues else part_overhead(piece.kind, wire.api, scale.family)
             if piece.name and piece.kind == "tool_call":
-                tokens += next(counts)
+                frame += next(counts)
             parts.append(
                 Part(
                     kind=piece.kind,
                     path=piece.path,
-                    tokens=tokens,
+                    tokens=piece.tokens + text + frame,
                     chars=len(piece.text),
                     id=piece.id,
                     name=piece.name,
                     error=piece.error,
                     blank=not piece.text.strip(),
+                    continues=piece.continues,
+                    free=piece.free,
+                    frame=frame,
                 )
             )
-        form = canonical(value)
         found.append(
             Message(
                 role=entry.role,
@@ -294,6 +322,9 @@ def _make(items: Sequence[bytes], wire: Wire, scale: Scale, counter: Counter) ->
                 note=_is_note(entry),
                 markers=item.count(b'"cache_control"'),
                 binds_next=entry.binds_next,
+                binds_previous=entry.binds_previous,
+                remote=entry.remote,
+                hands_off=entry.hands_off,
             )
         )
     return found

@@ -1,0 +1,5 @@
+"""`python -m ctxproxy`."""
+
+from ctxproxy.cli import main
+
+main()

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from ctxproxy.stores.cache import EntryCache
+from stores.making import entry
+
+
+def test_entries_stay_within_the_bound_and_the_least_recently_used_goes() -> None:
+    made = entry(items=(b"x" * 1_000,))
+    cache = EntryCache(max_bytes=3 * made.size)
+    for id in (1, 2, 3):
+        cache.put(id, made)
+    assert cache.get(1) == made
+    cache.put(4, made)
+    assert [cache.get(id) is not None for id in (1, 2, 3, 4)] == [True, False, True, True]
+
+
+def test_an_entry_over_the_bound_is_not_held() -> None:
+    cache = EntryCache(max_bytes=100)
+    cache.put(1, entry())
+    assert cache.get(1) is None
+
+
+def test_another_file_has_other_entries() -> None:
+    cache = EntryCache()
+    cache.of(1).put(1, entry())
+    assert cache.of(1).get(1) == entry()
+    assert cache.of(2).get(1) is None
+    cache.put(1, entry())
+    assert cache.of(2).get(1) == entry()
