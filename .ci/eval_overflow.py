@@ -1,6 +1,8 @@
 """Run the overflow classifier over a corpus of providers' errors and print what it gets right and wrong.
 
-    python .ci/eval_overflow.py PATH/overflow_errors.jsonl [--verbose]
+    python .ci/eval_overflow.py CORPUS [--verbose]
+
+CORPUS is overflow_errors.jsonl, or a directory that has it (also under facts/).
 
 Each line of the corpus: id, provider, http_status, body, stream_event, kind, ambiguous, evidence, and the numbers that
 its text states. Exit 1 when a bound is broken: on the sure lines no missed overflow, no look-alike and no
@@ -36,6 +38,7 @@ CLASSES = {
 # The provider of a rule, where its name is not part of the corpus's name for the provider.
 ALIASES = {"zhipu": ("zhipu", "z.ai"), "volcengine": ("volc",), "tgi": ("tgi", "hf inference", "hf endpoint")}
 RECALL = 0.75
+CORPUS = "overflow_errors.jsonl"
 Line = dict[str, Any]
 
 
@@ -223,10 +226,13 @@ def show(title: str, wrong: dict[str, list[str]], total: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path)
+    parser.add_argument("corpus", type=Path, help="the corpus or its directory")
     parser.add_argument("--verbose", action="store_true", help="list each ambiguous line and each provider")
     options = parser.parse_args()
-    lines: list[Line] = [json.loads(line) for line in options.corpus.read_text().splitlines() if line.strip()]
+    corpus: Path = options.corpus
+    if corpus.is_dir():
+        corpus = next(path for path in (corpus / "facts" / CORPUS, corpus / CORPUS) if path.exists())
+    lines: list[Line] = [json.loads(line) for line in corpus.read_text().splitlines() if line.strip()]
     sure = [line for line in lines if is_sure(line)]
     rest = [line for line in lines if not is_sure(line) and not line["ambiguous"]]
     good = show("sure lines", score(sure, lambda line: judge(line, sent=size_of(line))), len(sure))

@@ -2,15 +2,16 @@
 
     python .ci/eval_wires.py SHARED [--all] [--jobs 2] [--budget TOKENS] [--seed 1] [--verbose]
 
-SHARED holds captures/, data/ and tools/convdata.py. Every request goes through the engine in its own API: unedited it must
-come out byte-identical; compacted to 90, 70, 50, 30 and 15 % of its size and to windows of 2K, 4K, 8K and 32K it must break
-no rule that it kept before (the strict fake provider's rules, and convdata's pairs), keep system, developer, tools,
-parameters and the newest typed user message verbatim, keep the first typed one, leave untouched messages the same bytes, and
-fit by an exact o200k count that is not ctxproxy's. "Cannot fit" is right only where the parts that stay are too large.
+SHARED holds captures/, data/ and tools/convdata.py. Every request goes through the engine in its own API: unedited it
+must come out byte-identical; compacted to 90, 70, 50, 30 and 15 % of its size and to windows of 2K, 4K, 8K and 32K it
+must break no rule that it kept before (the strict fake provider's rules, and convdata's pairs), keep system, developer,
+tools, parameters and the newest typed user message verbatim, keep the first typed one, leave untouched messages the
+same bytes, and fit by an exact o200k count that is not ctxproxy's. "Cannot fit" is right only where the parts that stay
+are too large.
 
-Modes: `own` (the API's own provider), `strict` (nothing known: roles alternate, no user after a tool), `bound` (Messages with
-thinking that is bound to its prefix). Without --all a sample is taken: all captures, and of each source conversations of all
-sizes until --budget tokens. Exit 1 on violations.
+Modes: `own` (the API's own provider), `strict` (nothing known: roles alternate, no user after a tool), `bound`
+(Messages with thinking that is bound to its prefix). Without --all a sample is taken: all captures, and of each source
+conversations of all sizes until --budget tokens. Exit 1 on violations.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from provider import validate
 from provider.counting import count_texts, request_texts
@@ -37,7 +38,7 @@ from provider.counting import count_texts, request_texts
 from ctxproxy import rawjson
 from ctxproxy.conversation import Conversation, first_typed, last_typed, texts_of
 from ctxproxy.edits import Rules
-from ctxproxy.engine import Prepared, drive
+from ctxproxy.effects import Prepared, drive
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.policy import Policy
 from ctxproxy.runtime import Runtime
@@ -88,7 +89,7 @@ class Row:
         self.seconds += other.seconds
 
 
-# -- the material --------------------------------------------------------------------------------------------------------
+# -- the material
 
 
 def dump(value: Any) -> bytes:
@@ -131,7 +132,7 @@ def sample(cases: list[Case], *, budget: int, seed: int) -> list[Case]:
     return chosen
 
 
-# -- judging ---------------------------------------------------------------------------------------------------------------
+# -- judging
 
 
 class Judge:
@@ -269,7 +270,7 @@ def floor(conversation: Conversation, target: int) -> tuple[int, str]:
     return parts.total(), max(parts, key=lambda name: parts[name])
 
 
-# -- running ---------------------------------------------------------------------------------------------------------------
+# -- running
 
 
 def run_case(job: tuple[str, Case, tuple[str, ...]]) -> dict[tuple[str, str, str], Row]:
@@ -278,7 +279,7 @@ def run_case(job: tuple[str, Case, tuple[str, ...]]) -> dict[tuple[str, str, str
     if tools not in sys.path:
         sys.path.insert(0, tools)
     rows: dict[tuple[str, str, str], Row] = {}
-    plain = Runtime(policy=Policy(), window=1_000_000)
+    plain = Runtime(policy=Policy(summaries=False), window=1_000_000)
     prepared: Prepared = drive(plain.engine.prepare(plain.call(api=case.api, body=case.body)), plain.perform)
     row = rows[case.api, "own", "unedited"] = Row(requests=1, fits=1, unchanged=1)
     if prepared.body != case.body:
@@ -293,7 +294,7 @@ def run_case(job: tuple[str, Case, tuple[str, ...]]) -> dict[tuple[str, str, str
             if case.api != "messages" or not any(m.of("thinking") for m in conversation.messages):
                 continue
             rules = replace(rules_for(api="messages", model="claude"), thinking="bound")
-        runtime = Runtime(policy=Policy(), rules=rules, secret=b"eval")
+        runtime = Runtime(policy=Policy(summaries=False), rules=rules, secret=b"eval")
         judge = Judge(Path(shared), own, mode, conversation)
         targets = [(f"{s:.0%}", int(conversation.tokens * s), None) for s in SHARES]
         targets += [(f"{w // 1000}K", w, w) for w in WINDOWS if conversation.tokens >= w * 0.9]
@@ -307,6 +308,7 @@ def run_one(
     runtime: Runtime, judge: Judge, conversation: Conversation, row: Row, label: str, target: int, window: int | None
 ) -> None:
     case = judge.case
+    where = f"{case.source} {case.id} {case.api} {judge.mode} {label}"
     call = runtime.call(
         api=case.api, body=case.body, window=window or 10_000_000, target_tokens=None if window else target
     )
@@ -319,15 +321,11 @@ def run_one(
         least, part = floor(conversation, target)
         row.cannot[part] += 1
         if least + SLACK <= target or not error.fixed:
-            row.violations.append(
-                f"{case.source} {case.id} {case.api} {judge.mode} {label}: cannot fit {target}, floor {least}, {error.fixed}"
-            )
+            row.violations.append(f"{where}: cannot fit {target}, floor {least}, {error.fixed}")
         return
     row.seconds += time.perf_counter() - begin
     if prepared.report.faults:
-        row.violations.append(
-            f"{case.source} {case.id} {case.api} {judge.mode} {label}: check: {prepared.report.faults}"
-        )
+        row.violations.append(f"{where}: check: {prepared.report.faults}")
         return
     if conversation.hands_off:
         row.cannot["left alone: " + conversation.hands_off] += 1
@@ -335,16 +333,16 @@ def run_one(
     if prepared.body == case.body:
         row.unchanged += 1
         if conversation.tokens > target:
-            row.violations.append(f"{case.source} {case.id} {case.api} {judge.mode} {label}: not compacted")
+            row.violations.append(f"{where}: not compacted")
         row.fits += 1
         return
     after = runtime.engine.reader.read(prepared.body, call.wire)
     faults = judge.faults(prepared.body, after, target)
-    row.violations += [f"{case.source} {case.id} {case.api} {judge.mode} {label}: {fault}" for fault in faults]
+    row.violations += [f"{where}: {fault}" for fault in faults]
     row.fits += not faults
     again: Prepared = drive(runtime.engine.prepare(replace(call, body=prepared.body)), runtime.perform)
     if window is None and again.body != prepared.body:
-        row.violations.append(f"{case.source} {case.id} {case.api} {judge.mode} {label}: twice is not once")
+        row.violations.append(f"{where}: twice is not once")
 
 
 def main() -> int:
@@ -360,20 +358,15 @@ def main() -> int:
     args = arguments.parse_args()
     sys.path.insert(0, str(args.shared / "tools"))
     begin = time.perf_counter()
-    every = [*captures(args.shared), *conversations(args.shared)]
-    cases = (
-        every
-        if args.all
-        else [
-            *captures(args.shared),
-            *sample(every[len(list(captures(args.shared))) :], budget=args.budget, seed=args.seed),
-        ]
-    )
+    fixed, rest = list(captures(args.shared)), list(conversations(args.shared))
+    cases = [*fixed, *(rest if args.all else sample(rest, budget=args.budget, seed=args.seed))]
     if args.source:
         cases = [c for c in cases if c.source == args.source]
     cases.sort(key=lambda c: -c.size)
+    sizes = [sum(c.size for c in some) for some in (cases, [*fixed, *rest])]
     print(
-        f"{len(cases)} of {len(every)} requests, {sum(c.size for c in cases):,} of {sum(c.size for c in every):,} tokens (bytes / 4)"
+        f"{len(cases)} of {len(fixed) + len(rest)} requests, {sizes[0]:,} of {sizes[1]:,} tokens (bytes / 4)",
+        flush=True,
     )
     total: dict[tuple[str, str, str], Row] = defaultdict(Row)
     jobs = [(str(args.shared), case, tuple(args.modes.split(","))) for case in cases]
@@ -386,16 +379,14 @@ def main() -> int:
 
 def report(total: dict[tuple[str, str, str], Row], seconds: float, *, verbose: bool) -> int:
     order = ["unedited", *(f"{s:.0%}" for s in SHARES), *(f"{w // 1000}K" for w in WINDOWS)]
-    print(
-        f"{'api':<10} {'mode':<7} {'target':<9} {'requests':>8} {'fits':>6} {'cannot':>6} {'violations':>10} {'ms each':>8}  why it cannot"
-    )
+    head = ("api", "mode", "target", "requests", "fits", "cannot", "violations", "ms each")
+    line = "{:<10} {:<7} {:<9} {:>8} {:>6} {:>6} {:>10} {:>8}  {}"
+    print(line.format(*head, "why it cannot"))
     for key in sorted(total, key=lambda k: (k[0], k[1], order.index(k[2]))):
         row = total[key]
         why = ", ".join(f"{name} {n}" for name, n in row.cannot.most_common())
-        ms = row.seconds * 1000 / max(1, row.requests)
-        print(
-            f"{key[0]:<10} {key[1]:<7} {key[2]:<9} {row.requests:>8} {row.fits:>6} {row.cannot.total():>6} {len(row.violations):>10} {ms:>8.1f}  {why}"
-        )
+        ms = f"{row.seconds * 1000 / max(1, row.requests):.1f}"
+        print(line.format(*key, row.requests, row.fits, row.cannot.total(), len(row.violations), ms, why))
     bad = [v for row in total.values() for v in row.violations]
     everything = sum(row.requests for row in total.values())
     fits, cannot = sum(r.fits for r in total.values()), sum(r.cannot.total() for r in total.values())

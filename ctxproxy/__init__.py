@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ctxproxy.budget import Level, TokenBudget
     from ctxproxy.compaction import Compaction
-    from ctxproxy.engine import Report
+    from ctxproxy.effects import Report
     from ctxproxy.errors import (
         ConfigError,
         ContextOverflowError,
@@ -54,7 +54,7 @@ _HOME = {
     "LedgerError": "errors",
     "Level": "budget",
     "Policy": "policy",
-    "Report": "engine",
+    "Report": "effects",
     "SummaryError": "errors",
     "TokenBudget": "budget",
     "WireFormatError": "errors",

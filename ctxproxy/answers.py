@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctxproxy.conversation import Api
-from ctxproxy.engine import Report
+from ctxproxy.effects import Report
 
 __all__ = ["error_body", "report_headers"]
 

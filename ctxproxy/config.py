@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ctxproxy.errors import ConfigError
-from ctxproxy.settings import SECRET, Section, Settings, Text, section_of
+from ctxproxy.sections import SECRET, Section, Text, section_of
+from ctxproxy.settings import Settings
 
 __all__ = ["Settings", "keys", "load"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,12 +27,11 @@ __all__ = [
     "Part",
     "Path",
     "Role",
-    "chain",
     "exchanges",
     "first_typed",
     "last_typed",
     "pair_faults",
-    "prefix_digests",
+    "prefix_digest",
     "text_of",
     "texts_of",
     "turns",
@@ -72,7 +71,8 @@ class Message:
     """One entry of the message array.
 
     `raw` is its JSON as received, `digest` its canonical form (cache markers dropped, string and block
-    forms equal, key order irrelevant), `tokens` its whole cost with overhead. `opaque` entries are never
+    forms equal, key order irrelevant), `tokens` its whole cost with overhead, `calls` and `media`
+    what of it are tool calls and media. `opaque` entries are never
     changed nor dropped alone; `note` marks a note of our own. `binds_next` and `binds_previous` say that it can't
     be parted from its neighbour, `remote` that it names history that only the server has.
     """
@@ -82,6 +82,8 @@ class Message:
     raw: bytes = field(repr=False)
     digest: bytes = field(repr=False)
     tokens: int
+    calls: int = 0
+    media: int = 0
     opaque: bool = False
     note: bool = False
     markers: int = 0
@@ -229,8 +231,8 @@ def _bound(messages: Sequence[Message], at: int) -> int:
     """The last of the messages that the one at `at` binds."""
     last = at + 1
     while last + 1 < len(messages) and messages[at].role == messages[last].role == messages[last + 1].role:
-        if messages[last].binds_next:
-            break  # it binds what follows itself
+        if messages[last].binds_next or messages[last + 1].binds_next:
+            break
         last += 1
     return last
 
@@ -256,17 +258,9 @@ def last_typed(messages: Sequence[Message]) -> int | None:
     return next((i for i in range(len(messages) - 1, -1, -1) if messages[i].typed), None)
 
 
-def chain(previous: bytes, digest: bytes) -> bytes:
-    """The digest of a prefix, one message longer."""
-    return hashlib.blake2b(previous + digest, digest_size=16).digest()
-
-
-def prefix_digests(messages: Iterable[Message]) -> list[bytes]:
-    """The digest of every prefix, the empty one first."""
-    found = [b""]
-    for message in messages:
-        found.append(chain(found[-1], message.digest))
-    return found
+def prefix_digest(messages: Sequence[Message]) -> bytes:
+    """The digest of a prefix: of its messages' canonical forms, in order."""
+    return hashlib.blake2b(b"".join([m.digest for m in messages]), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)

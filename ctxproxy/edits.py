@@ -140,7 +140,7 @@ def apply(messages: Sequence[Message], edits: Sequence[Edit], scribe: Scribe) ->
         items.extend(scribe.message(note.text, note.role) for note in notes.get(i, ()))
         if i in dropped:
             continue
-        items.append(_change(message.raw, changes[i], scribe) if i in changes else i)
+        items.append(_change(message, changes[i], scribe) if i in changes else i)
     items.extend(scribe.message(note.text, note.role) for note in notes.get(len(messages), ()))
     if len(items) > 1:  # a bare string in place of the array can't stand beside a note
         items = [_unbare(messages, item, scribe) for item in items]
@@ -152,12 +152,13 @@ def _unbare(messages: Sequence[Message], item: Item, scribe: Scribe) -> Item:
     return scribe.message(rawjson.load(data)) if data.startswith(b'"') else item
 
 
-def _change(data: bytes, edits: Sequence[Replace | Strip | Note], scribe: Scribe) -> bytes:
+def _change(message: Message, edits: Sequence[Replace | Strip | Note], scribe: Scribe) -> bytes:
+    data = message.raw
     for edit in edits:
         if isinstance(edit, Replace):
             data = rawjson.replace(data, edit.path, _value(data, edit, scribe))
         elif isinstance(edit, Note):
-            data = _attach(data, edit.text, scribe)
+            data = _attach(message, data, edit.text, scribe)
     gone = [path for edit in edits if isinstance(edit, Strip) for path in edit.paths]
     return rawjson.delete(data, gone) if gone else data
 
@@ -168,16 +169,26 @@ def _value(data: bytes, edit: Replace, scribe: Scribe) -> bytes:
     old = rawjson.load(data)
     for step in edit.path:
         old = old[step]
-    return rawjson.dump(json.loads(edit.text)) if isinstance(old, dict) else rawjson.dump(edit.text)
+    if isinstance(old, str):
+        return rawjson.dump(edit.text)
+    try:
+        return rawjson.dump(json.loads(edit.text))
+    except ValueError:
+        raise WireFormatError("a text can't stand in the place of a value that is no string") from None
 
 
-def _attach(data: bytes, text: str, scribe: Scribe) -> bytes:
-    content = cast("dict[str, Any]", rawjson.load(data)).get("content")
-    if isinstance(content, str):
-        return rawjson.replace(data, ("content",), rawjson.dump(f"{content}\n\n{text}"))
-    if isinstance(content, list):
-        return rawjson.insert(data, ("content",), len(cast("list[Any]", content)), scribe.block(text))
-    raise WireFormatError("a note can't be attached to a message without content")
+def _attach(message: Message, data: bytes, text: str, scribe: Scribe) -> bytes:
+    """Put a text at the end of a message: into its list of blocks, or behind its one string."""
+    path = next((p.path for p in reversed(message.parts) if p.kind in ("text", "media") and p.id is None), None)
+    if path is None:
+        raise WireFormatError("a note can't be attached to a message without text")
+    at = next((i for i, step in enumerate(path) if isinstance(step, int)), None)
+    value = rawjson.load(data)
+    for step in path[:at]:
+        value = value[step]
+    if isinstance(value, list):
+        return rawjson.insert(data, path[:at], len(cast("list[Any]", value)), scribe.block(text, message.role))
+    return rawjson.replace(data, path, rawjson.dump(f"{value}\n\n{text}"))
 
 
 def splice(body: bytes, key: str, items: Sequence[Item], params: Sequence[Param] = ()) -> bytes:

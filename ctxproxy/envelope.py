@@ -92,6 +92,9 @@ class Envelope:
     empty: bool = False
 
 
+_NOTHING = Envelope()
+
+
 def unwrap(body: bytes, *, status: int | None = None, stream_event: str | None = None, usage: bool = False) -> Envelope:
     """Open a response body, or the data of one SSE frame whose event name is `stream_event`.
 
@@ -103,8 +106,11 @@ def unwrap(body: bytes, *, status: int | None = None, stream_event: str | None =
     if success and not usage:
         # Of a long answer only the ends: an error body is short, and a stop reason stands before or after the content.
         ends = body if len(body) <= 4 * ENDS else body[:ENDS] + body[-ENDS:]
-        if not any(needle in ends for needle in _NEEDLE_BYTES):
-            return Envelope()
+        for needle in _NEEDLE_BYTES:  # not any(...): this runs for every answer
+            if needle in ends:
+                break
+        else:
+            return _NOTHING
     text = body[:JSON_BYTES].decode("utf-8", "replace").strip("\ufeff \t\r\n")
     if not text or (len(text) < 80 and _NO_BODY.fullmatch(text) is not None):
         return Envelope(empty=not success)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ctxproxy.compaction import Compaction, Original
-from ctxproxy.conversation import Message, chain
+from ctxproxy.conversation import Message, prefix_digest
 from ctxproxy.edits import Item
 
 __all__ = ["Archive", "Entry", "Ledger", "MemoryArchive", "MemoryLedger", "match"]
@@ -24,7 +24,7 @@ class Entry:
     """One compaction, replayable.
 
     It replaces the first `length` messages after the head (the leading system and developer messages, which
-    clients change every turn) of every conversation in `scope` whose chain of digests there is `chain`.
+    clients change every turn) of every conversation in `scope` whose prefix digest there is `chain`.
     `items` are indexes into that prefix, for messages that stay as the client sends them, and bytes.
     """
 
@@ -70,12 +70,7 @@ def match(entries: Sequence[Entry], messages: Sequence[Message]) -> Entry | None
     lengths = {e.length for e in entries if e.length <= len(messages)}
     if not lengths:
         return None
-    digests: dict[int, bytes] = {}
-    digest = b""
-    for i, message in enumerate(messages[: max(lengths)]):
-        digest = chain(digest, message.digest)
-        if i + 1 in lengths:
-            digests[i + 1] = digest
+    digests = {n: prefix_digest(messages[:n]) for n in lengths}
     fitting = [e for e in entries if digests.get(e.length) == e.chain]
     return max(fitting, key=lambda e: (e.length, e.compaction.at), default=None)
 

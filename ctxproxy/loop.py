@@ -1,7 +1,8 @@
 """Functions for an agent loop of one's own: measure messages, compact messages.
 
-Both are stateless: they neither remember a compaction nor archive what is cut. A loop that goes on with the list
-that `compact` returned keeps its compactions; one that builds the whole history anew on every turn compacts anew.
+Both are stateless: they neither remember a compaction nor archive what is cut, and call no model. A loop that goes on
+with the list that `compact` returned keeps its compactions; one that builds the whole history anew on every turn
+compacts anew.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cache
 from typing import Any, cast
 
 from ctxproxy import rawjson
-from ctxproxy.engine import Call, Effect, Keep, Recall, Report, drive
+from ctxproxy.effects import Call, Effect, Keep, Recall, Report, drive
 from ctxproxy.errors import ConfigError, WireFormatError
 from ctxproxy.policy import Policy, preset
 from ctxproxy.runtime import Runtime
@@ -126,7 +127,9 @@ def _call(
         b",".join(entries),
     )
     rules = preset(policy) if isinstance(policy, str) else policy or Policy()
-    call = _runtime().call(api=api, body=body, policy=replace(rules, mode="compact", archive=False), window=window)
+    call = _runtime().call(
+        api=api, body=body, policy=replace(rules, mode="compact", archive=False, summaries=False), window=window
+    )
     return call, len(entries) - len(raws)
 
 

@@ -172,6 +172,7 @@ def find(model: str, catalogue: Mapping[str, CatalogueEntry]) -> tuple[str, Cata
 _FAMILIES: tuple[tuple[str, str], ...] = (
     (r"distill-llama|nemotron|hermes", "llama"),
     (r"distill-qwen", "qwen"),
+    (r"smollm", "smollm"),
     (r"gpt-?oss", "o200k"),
     (r"gemini|gemma|learnlm", "gemini"),
     (r"deepseek", "deepseek"),

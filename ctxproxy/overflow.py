@@ -74,7 +74,7 @@ class Table:
 
 
 TABLE = Table()
-_NOTHING = Verdict(kind="other")
+_NOTHING, _UNKNOWN = Verdict(kind="other"), Sent()
 _LIMITED = Rule(name="status-limited", says="rate", on="text", pattern="", source="HTTP 429 and 402")
 _GRAVITY: tuple[Kind, ...] = ("other", "rate_limit", "payload_too_large", "output_too_long", "token_overflow")
 _DIRECT: dict[str, Kind] = {"payload": "payload_too_large", "rate": "rate_limit", "other": "other"}
@@ -100,7 +100,7 @@ def classify(
     that is no error and did not stop at the window's edge is "other" after a few byte searches.
     """
     del wire  # every envelope is recognised by its own shape, since relays answer in another wire's
-    sent = sent or Sent()
+    sent = sent or _UNKNOWN
     full = sent.tokens is not None and sent.window is not None and sent.tokens >= sent.window
     envelope = unwrap(body, status=status, stream_event=stream_event, usage=full)
     if envelope.stop is not None:
@@ -187,7 +187,7 @@ def _kind(rule: Rule, figures: Figures, sent: Sent) -> Kind:
         # The prompt's size is not stated. Ours decides, else the characters, else whether lowering max_tokens can help.
         size = sent.tokens if sent.tokens is not None else figures.get("chars", 0) // 4
         small = sent.tokens is None and bound is not None and (output or 0) <= SMALL_OUTPUT
-        return "token_overflow" if small or size >= window else "output_too_long"
+        return "token_overflow" if small or size >= 0.95 * window else "output_too_long"
     if rule.says == "shared" and output is not None and sent.tokens is not None:
         return "output_too_long" if sent.tokens < 0.9 * window <= sent.tokens + output else "token_overflow"
     if rule.says == "shared" and output is not None and output >= window // 2 and "total" not in figures:

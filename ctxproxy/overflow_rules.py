@@ -334,16 +334,15 @@ FIGURES: tuple[Figure, ...] = (
     Figure(name="window-before", pattern="(?:model with|than) (?P<window>{N}) maximum context"),
     Figure(name="window-token-limit", pattern="(?:model token limit|while limit is|max size|tokens? cannot exceed"
            "|cannot exceed)(?:[: ]|of|is){1,3}(?P<window>{N})"),
-    Figure(name="window-limit-of", pattern=r"(?:(?:exceeds?|exceeded|over|above)(?: the)? (?:[\w']+ ){0,2}limit of"
-           "|limit for (?:this|the) model is|exceeds the|over the) (?P<window>{N})"),
+    Figure(name="window-over", pattern="(?:exceeds|over) the (?P<window>{N})"),
     Figure(name="window-max-tokens", pattern=r"^\W*max tokens of (?P<window>{N}) exceeded"),
     Figure(name="window-max", pattern=r"(?:, |but |exceed |\()(?:the )?max(?:imum)?(?: (?:is|allowed|tokens?"
            "|of)){0,3}:? ?[(]?(?P<window>{N})"),
     Figure(name="window-accepts", pattern="(?:accepts?|allows?|handles?|supports?|takes?) (?:(?:only|at most|up to"
            "|a maximum of) ){1,2}(?P<window>{N})"),
     Figure(name="window-context-of", pattern="context of (?P<window>{N})"),
-    Figure(name="window-limit", pattern=r"limit(?: (?:of|for) (?:the|this|your) (?:\w+ ){0,2}model)?{G}"
-           "(?P<window>{N})"),
+    Figure(name="window-limit", pattern="(?:limit|model maximum)(?: (?:of|for) (?:the|this"
+           r"|your) (?:\w+ ){0,2}model)?{G}(?P<window>{N})"),
 )
 
 FINGERPRINTS: tuple[Fingerprint, ...] = (

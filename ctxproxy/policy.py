@@ -81,6 +81,7 @@ class Policy:
     min_saving: Limit = Limit(tokens=2_000, share=0.05)
     summary: Limit = Limit(tokens=1_000, share=0.10)
     summaries: bool = True
+    summary_wait: float = 15.0
     min_output: int = 1_024
     max_retries: int = 2
     archive: bool = True

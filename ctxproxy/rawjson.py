@@ -48,6 +48,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
 _lenient = json.JSONDecoder(strict=False)
+_REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def load(raw: bytes) -> Json:
@@ -58,7 +59,7 @@ def load(raw: bytes) -> Json:
     """
     try:
         return _any.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _REFUSED:
         pass
     try:
         return _lenient.decode(_text(raw))
@@ -102,7 +103,7 @@ def views(raw: bytes) -> Mapping[str, View]:
     """`members` without copying: a body of megabytes is sliced on every request."""
     try:
         return _fields.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _REFUSED:
         return {s.key: raw_of(raw, s) for s in _spans(raw, "{") if isinstance(s.key, str)}
 
 
@@ -110,7 +111,7 @@ def item_views(raw: View) -> Sequence[View]:
     """`array` without copying."""
     try:
         return _items.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _REFUSED:
         data = bytes(raw)
         return [raw_of(data, s) for s in _spans(data, "[")]
 
@@ -220,7 +221,7 @@ def _walk_object(raw: bytes, at: int) -> list[Span] | None:
     """Spans by walking along msgspec's slices; None where they do not tell (a name twice, its refusal)."""
     try:
         slices = _fields.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _REFUSED:
         return None
     spans: list[Span] = []
     at = _skip(raw, at + 1)
@@ -242,7 +243,7 @@ def _walk_object(raw: bytes, at: int) -> list[Span] | None:
 def _walk_array(raw: bytes, at: int) -> list[Span] | None:
     try:
         slices = _items.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _REFUSED:
         return None
     spans: list[Span] = []
     at = _skip(raw, at + 1)

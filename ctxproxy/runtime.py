@@ -16,7 +16,8 @@ from ctxproxy import catalogue
 from ctxproxy.compaction import Compaction
 from ctxproxy.conversation import Api
 from ctxproxy.edits import Rules
-from ctxproxy.engine import Call, Effect, Engine, Keep, Recall, Remember
+from ctxproxy.effects import Call, Effect, Keep, Recall, Remember, Summarize
+from ctxproxy.engine import Engine
 from ctxproxy.errors import LedgerError
 from ctxproxy.ledger import Archive, Ledger, MemoryArchive, MemoryLedger
 from ctxproxy.models import ModelInfo, family_of, resolve
@@ -158,6 +159,8 @@ class Runtime:
                     if self.on_compaction is not None:
                         self.on_compaction(effect.entry.compaction)
                     return None
+                case Summarize():
+                    return None  # no network here: the caller gets the deterministic notes
                 case _:
                     raise TypeError(f"{type(effect).__name__} needs a network")
         except LedgerError as error:

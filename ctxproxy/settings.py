@@ -1,4 +1,4 @@
-"""Settings: what can be set, which values are allowed, and what they come to: a policy, a window, a runtime.
+"""What the settings come to: the policy of a request, a model's window, whose conversation it is, a runtime.
 
 `ctxproxy.config` reads them from a file, the environment and the command line.
 """
@@ -6,304 +6,44 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
-from urllib.parse import urlsplit
+from typing import Any, cast
 
-import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr
 
 from ctxproxy.budget import Level
 from ctxproxy.compaction import Compaction
-from ctxproxy.edits import Rules
-from ctxproxy.errors import ConfigError
+from ctxproxy.errors import ConfigError, LedgerError
 from ctxproxy.ledger import MemoryArchive, MemoryLedger
 from ctxproxy.limits import Limits
 from ctxproxy.models import ModelInfo
-from ctxproxy.policy import PRESETS, Limit, Mode, Policy, Step, preset
+from ctxproxy.policy import Mode, Policy
 from ctxproxy.runtime import Runtime, account_of
-from ctxproxy.wire.profiles import PROFILES, profile
+from ctxproxy.sections import (
+    NO_CAP,
+    SECRET,
+    ArchiveSettings,
+    LedgerSettings,
+    LimitsSettings,
+    LoggingSettings,
+    ModelSettings,
+    PolicySettings,
+    Section,
+    ServerSettings,
+    Tokens,
+    Upstream,
+    with_preset,
+)
 
-__all__ = ["SECRET", "PolicySettings", "Section", "Settings", "Text", "Upstream", "section_of"]
+__all__ = ["Settings"]
 
-SECRET = frozenset({"key", "token"})  # keys whose values are never shown
+_IN_MEMORY = 64 << 20  # bytes of a ledger or an archive that ends with the process
 _log = logging.getLogger("ctxproxy")
-_NO_CAP = 1 << 62  # `null` for a number of tokens beside a share: only the share counts
-_DEFAULT = Policy()
-
-
-class Text(str):
-    """A value from the environment: a text whose type only its key tells."""
-
-
-# --- values
-
-
-def _share(value: object) -> float:
-    if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*%\s*", value):
-        value = float(value.strip().rstrip("%")) / 100
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError('must be a share between 0 and 1, such as 0.8 or "80%"')
-    return float(value)
-
-
-def _url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("must be an address such as http://127.0.0.1:8080/v1, without a query")
-    return value
-
-
-def _one_of(*names: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if value not in names:
-            raise ValueError(f"must be {' or '.join(names)}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _scope(value: str) -> str:
-    if value not in ("auto", "single", "token") and not re.fullmatch(r"header:[A-Za-z0-9-]+", value):
-        raise ValueError("must be auto, single, token or header:NAME")
-    return value
-
-
-Share = Annotated[float, BeforeValidator(_share)]
-Tokens = Annotated[int, Field(ge=1)]
-Bytes = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(gt=0)]
-
-
-class Section(BaseModel):
-    """A mapping of the file: strict types, no unknown keys."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        found: dict[str, Any] = {}
-        for key, value in cast("dict[str, Any]", data).items():
-            field = cls.model_fields.get(key)
-            kind = field.annotation if field else None
-            if value is None and (section_of(kind) or get_origin(kind) is dict):
-                continue  # an empty section: all of its keys are comments
-            if value is False and get_origin(kind) is Literal and "off" in get_args(kind):
-                value = "off"  # YAML 1.1 reads a bare `off` as a boolean
-            found[key] = _typed(value, kind) if isinstance(value, Text) else value
-        return found
-
-
-def _typed(text: str, kind: Any) -> Any:
-    """A text of the environment as the type that its key has."""
-    kinds = _kinds(kind)
-    if str in kinds or any(get_origin(k) is Literal or section_of(k) for k in kinds):
-        return str(text)
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return str(text)
-    if isinstance(value, str) and any(get_origin(k) is list for k in kinds):
-        return [item.strip() for item in value.split(",")]
-    return value
-
-
-def _kinds(kind: Any) -> tuple[Any, ...]:
-    """The members of a union, without their constraints; a type that is no union alone."""
-    members = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
-    return tuple(get_args(k)[0] if get_origin(k) is Annotated else k for k in members)
-
-
-def section_of(kind: Any) -> type[Section] | None:
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
-
-
-# --- sections
-
-
-class ThresholdSettings(Section):
-    warning: Share = _DEFAULT.thresholds.warning
-    compress: Share = _DEFAULT.thresholds.compress
-    emergency: Share = _DEFAULT.thresholds.emergency
-    overflow: Share = _DEFAULT.thresholds.overflow
-
-
-class ShareSettings(Section):
-    system_instructions: Share = _DEFAULT.shares["system_instructions"]
-    warmth: Share = _DEFAULT.shares["warmth"]
-    plan: Share = _DEFAULT.shares["plan"]
-    current_input: Share = _DEFAULT.shares["current_input"]
-    history: Share = _DEFAULT.shares["history"]
-    reserve: Share = _DEFAULT.shares["reserve"]
-
-
-class StepSettings(Section):
-    warning: list[Step] = list(_DEFAULT.steps[Level.WARNING])
-    compress: list[Step] = list(_DEFAULT.steps[Level.COMPRESS])
-    emergency: list[Step] = list(_DEFAULT.steps[Level.EMERGENCY])
-    overflow: list[Step] = list(_DEFAULT.steps[Level.OVERFLOW])
-
-
-class TailSettings(Section):
-    share: Share = _DEFAULT.tail.share
-    low: Tokens = _DEFAULT.tail.low
-    high: Tokens = _DEFAULT.tail.high
-    cap_share: Share = _DEFAULT.tail.cap_share
-
-
-class LimitSettings(Section):
-    tokens: Tokens | None = None
-    share: Share = 1.0
-
-
-def _limit(limit: Limit) -> LimitSettings:
-    return LimitSettings(tokens=None if limit.tokens == _NO_CAP else limit.tokens, share=limit.share)
-
-
-class PolicySettings(Section):
-    """Changes to a policy. A key that is not given changes nothing, whatever its default here says."""
-
-    preset: Annotated[str, _one_of(*PRESETS)] = "default"
-    thresholds: ThresholdSettings = ThresholdSettings()
-    target: Share = _DEFAULT.target
-    emergency_target: Share = _DEFAULT.emergency_target
-    overflow_target: Share = _DEFAULT.overflow_target
-    retry_target: Share = _DEFAULT.retry_target
-    relative_reduction: Share | None = _DEFAULT.relative_reduction
-    steps: StepSettings = StepSettings()
-    pins: list[str] = []
-    protected_tools: list[str] = []
-    protected_turns: Count = _DEFAULT.protected_turns
-    protected_output: LimitSettings = _limit(_DEFAULT.protected_output)
-    preserve_checkpoints: bool = _DEFAULT.preserve_checkpoints
-    preserve_decisions: bool = _DEFAULT.preserve_decisions
-    task: LimitSettings = _limit(_DEFAULT.task)
-    tail: TailSettings = TailSettings()
-    tool_output: LimitSettings = _limit(_DEFAULT.tool_output)
-    keep_messages: Tokens = _DEFAULT.keep_messages
-    emergency_keep_messages: Tokens = _DEFAULT.emergency_keep_messages
-    literal_window: bool = _DEFAULT.literal_window
-    min_saving: LimitSettings = _limit(_DEFAULT.min_saving)
-    summaries: bool = _DEFAULT.summaries
-    summary: LimitSettings = _limit(_DEFAULT.summary)
-    min_output: Tokens = _DEFAULT.min_output
-    max_retries: Count = _DEFAULT.max_retries
-    tpm_compaction: bool = _DEFAULT.tpm_compaction
-    shares: ShareSettings = ShareSettings()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name(cls, data: Any) -> Any:
-        return {"preset": str(data)} if isinstance(data, str) else data
-
-    def applied(self, policy: Policy) -> Policy:
-        """The policy with the preset that is named here and then the keys that are given."""
-        if "preset" in self.model_fields_set:
-            policy = _with_preset(policy, self.preset)
-        changes: dict[str, Any] = {}
-        for name in self.model_fields_set - {"preset"}:
-            value, old = getattr(self, name), getattr(policy, name)
-            if isinstance(value, StepSettings):
-                given = {Level[n.upper()]: tuple(getattr(value, n)) for n in value.model_fields_set}
-                changes[name] = MappingProxyType({**policy.steps, **given})
-            elif isinstance(value, ShareSettings):
-                given = {n: getattr(value, n) for n in value.model_fields_set}
-                changes[name] = MappingProxyType({**policy.shares, **given})
-            elif isinstance(value, Section):
-                given = {n: getattr(value, n) for n in value.model_fields_set}
-                changes[name] = replace(old, **{n: _NO_CAP if v is None else v for n, v in given.items()})
-            else:
-                changes[name] = tuple(cast("list[str]", value)) if isinstance(value, list) else value
-        if "target" in changes:  # a lower target must not leave the stricter levels with a higher one
-            for name in {"emergency_target", "overflow_target"} - changes.keys():
-                changes[name] = min(changes["target"], getattr(policy, name))
-        return replace(policy, **changes)
-
-
-class Upstream(Section):
-    """A server that requests are relayed to."""
-
-    base_url: Annotated[str, AfterValidator(_url)]
-    wires: list[Literal["chat", "responses", "messages"]] = []
-    models: list[str] = []
-    key: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)
-    window: Tokens | None = None
-    policy: PolicySettings = PolicySettings()
-    profile: Annotated[str, _one_of(*(p.name for p in PROFILES))] | None = None
-    summaries: bool = True
-
-    @property
-    def rules(self) -> Rules | None:
-        """What the provider demands of the order of messages, None to tell by its host and the model."""
-        return profile(self.profile) if self.profile else None
-
-
-class ModelSettings(Section):
-    window: Tokens | None = None
-    output: Tokens | None = None
-    policy: PolicySettings = PolicySettings()
-
-
-class LedgerSettings(Section):
-    url: Annotated[str, _one_of("memory")] = "memory"
-    max_bytes: Bytes = 64 << 20
-    scope: Annotated[str, AfterValidator(_scope)] = "auto"
-
-
-class ArchiveSettings(Section):
-    mode: Literal["off", "memory"] = "memory"
-    max_bytes: Bytes = 64 << 20
-    hint: str = ""
-
-
-class LimitsSettings(Section):
-    learn: bool = True
-    ttl: Seconds = 86_400.0
-
-
-class LoggingSettings(Section):
-    enabled: bool = True
-    verbose: bool = False
-    log_file: str | None = None
-
-
-class ServerSettings(Section):
-    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8484
-    token: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)
-    allowed_hosts: list[str] = []
-    max_body_bytes: Bytes = 64 << 20
-    connect_timeout: Seconds = 10.0
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach the address."""
-        if self.host == "localhost" or self.host.endswith(".localhost"):
-            return True
-        try:
-            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:
-            return False
 
 
 class Settings(Section):
@@ -311,9 +51,9 @@ class Settings(Section):
 
     mode: Mode = "compact"
     window: Tokens | None = None
-    upstreams: dict[str, Upstream] = {}
+    upstreams: dict[str, Upstream] = Field(default_factory=dict[str, Upstream])
     policy: PolicySettings = PolicySettings()
-    models: dict[str, ModelSettings] = {}
+    models: dict[str, ModelSettings] = Field(default_factory=dict[str, ModelSettings])
     ledger: LedgerSettings = LedgerSettings()
     archive: ArchiveSettings = ArchiveSettings()
     limits: LimitsSettings = LimitsSettings()
@@ -338,12 +78,12 @@ class Settings(Section):
             if upstream in self.upstreams:
                 layers.append((f"upstreams.{upstream}.policy", self.upstreams[upstream].policy))
             layers += [(f"models.{p}.policy", self.models[p].policy) for p in reversed(patterns)]
-            policy = _DEFAULT
+            policy = Policy()
             for key, layer in layers:
                 policy = layer.applied(policy)
                 _check(policy, key)
             if name is not None:
-                policy = _with_preset(policy, name)
+                policy = with_preset(policy, name)
             quiet = upstream in self.upstreams and not self.upstreams[upstream].summaries
             self._policies[known] = replace(
                 policy,
@@ -382,19 +122,53 @@ class Settings(Section):
         """An engine with its stores; `options` are those of `Runtime` and go before the settings.
 
         Raises:
-            ConfigError: the log file can't be written.
+            ConfigError: a store can't be opened, or the log file can't be written.
         """
         hint, events = self.archive.hint, self.logging.log_file if self.logging.enabled else None
-        settled: dict[str, Any] = {
-            "policy": self.policy_for(),
-            "ledger": MemoryLedger(max_bytes=self.ledger.max_bytes),
-            "archive": None if self.archive.mode == "off" else MemoryArchive(max_bytes=self.archive.max_bytes),
-            "keep_originals": self.archive.mode != "off",
-            "hint": _hint(hint) if hint else None,
-        }
+        settled: dict[str, Any] = {"policy": self.policy_for(), "hint": _hint(hint) if hint else None}
+        if "ledger" not in options:
+            settled |= self._stores()
         if events and "on_compaction" not in options:
             settled["on_compaction"] = _event_log(Path(events))
         return _Runtime(self, **{**settled, **options})
+
+    def _stores(self) -> dict[str, Any]:
+        """Ledger, archive and what else outlives the process with them, opened, as options of a runtime."""
+        url, archive = self.ledger.url, self.archive
+        found: dict[str, Any] = {"archive": None, "keep_originals": archive.mode != "off"}
+        store = None
+        try:
+            if url == "memory":
+                found["ledger"] = MemoryLedger(max_bytes=self.ledger.max_bytes or _IN_MEMORY)
+            else:
+                from ctxproxy.stores import PersistentLimits, SqliteStore, state_folder
+
+                store = found["ledger"] = SqliteStore(
+                    url.partition(":")[2] or state_folder() / "ledger.sqlite",
+                    ledger_bytes=self.ledger.max_bytes or 256 << 20,
+                    archive_bytes=archive.max_bytes or 1 << 30,
+                    ttl=self.ledger.ttl,
+                    archive_ttl=archive.ttl,
+                )
+                found["secret"] = store.secret()
+                if self.limits.learn:
+                    found["limits"] = PersistentLimits(store, ttl=self.limits.ttl)
+            if archive.mode == "disk":
+                from ctxproxy.stores import DiskArchive, state_folder
+
+                found["archive"] = DiskArchive(
+                    archive.dir or state_folder() / "archive",
+                    ttl=archive.ttl,
+                    max_bytes=archive.max_bytes or 1 << 30,
+                    references=store,
+                )
+            elif archive.mode == "ledger" and store is not None:
+                found["archive"] = store
+            elif archive.mode != "off":
+                found["archive"] = MemoryArchive(max_bytes=archive.max_bytes or _IN_MEMORY)
+        except LedgerError as error:
+            raise ConfigError(str(error)) from None
+        return found
 
     def values(self) -> dict[str, Any]:
         """The effective values as plain data, with secrets hidden and each policy key as it applies."""
@@ -420,11 +194,11 @@ class Settings(Section):
 class _Runtime(Runtime):
     """A runtime whose windows and output limits come from patterns."""
 
-    def __init__(self, settings: Settings, **options: Any) -> None:
+    def __init__(self, settings: Settings, *, limits: Limits | None = None, **options: Any) -> None:
         self._settings = settings
         super().__init__(**options)
         # A bound that expires at once is none: nothing is learned then.
-        self.engine.limits = Limits(ttl=settings.limits.ttl if settings.limits.learn else 0.0)
+        self.engine.limits = limits or Limits(ttl=settings.limits.ttl if settings.limits.learn else 0.0)
 
     def model(self, name: str, headers: Mapping[str, str], window: int | None, learned: int | None) -> ModelInfo:
         info = super().model(name, headers, window or self._settings.window_for(name), learned)
@@ -439,15 +213,6 @@ def _hint(template: str) -> Callable[[str], str]:
 def _matches(pattern: str, model: str) -> bool:
     """Model names hold brackets ("claude-sonnet-4-5[1m]"), so the exact name counts too."""
     return pattern == model or fnmatchcase(model.lower(), pattern.lower())
-
-
-def _with_preset(policy: Policy, name: str) -> Policy:
-    """The policy with all that presets are about as the named one has it; pins and the like are not its business."""
-    named = preset(name)
-    differing = [
-        f.name for f in fields(Policy) if any(getattr(p, f.name) != getattr(named, f.name) for p in PRESETS.values())
-    ]
-    return replace(policy, **{name: getattr(named, name) for name in differing})
 
 
 def _check(policy: Policy, key: str) -> None:
@@ -481,7 +246,7 @@ def _policy_values(policy: Policy) -> dict[str, Any]:
             continue
         value = getattr(policy, name)
         if is_dataclass(value) and not isinstance(value, type):
-            found[name] = {f.name: None if (v := getattr(value, f.name)) == _NO_CAP else v for f in fields(value)}
+            found[name] = {f.name: None if (v := getattr(value, f.name)) == NO_CAP else v for f in fields(value)}
         elif isinstance(value, Mapping):
             items = cast("Mapping[Level | str, Any]", value).items()
             found[name] = {k.name.lower() if isinstance(k, Level) else k: _plain(v) for k, v in items}

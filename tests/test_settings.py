@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from ctxproxy.budget import Level
 from ctxproxy.config import load
-from ctxproxy.engine import Prepared, drive
+from ctxproxy.effects import Prepared, drive
 from ctxproxy.errors import ConfigError
 from ctxproxy.policy import PRESETS, Policy
-from ctxproxy.settings import PolicySettings, Settings, Upstream
+from ctxproxy.sections import PolicySettings, Upstream
+from ctxproxy.settings import Settings
 from ctxproxy.wire.profiles import PROFILES, profile
 
 

@@ -14,8 +14,9 @@ import msgspec
 from ctxproxy import rawjson
 from ctxproxy.compaction import Original
 from ctxproxy.config import load
-from ctxproxy.engine import Call, Effect, Keep, Prepared, Recall, Report, drive
+from ctxproxy.effects import Call, Effect, Keep, Prepared, Recall, Report, drive
 from ctxproxy.errors import ConfigError, LedgerError, WireFormatError
+from ctxproxy.ledger import MemoryLedger
 from ctxproxy.policy import Policy
 from ctxproxy.wire import WIRES
 
@@ -36,7 +37,6 @@ class Task:
     body: bytes = field(repr=False)
     window: int | None = None
     target_tokens: int | None = None
-    no_model: bool = False
 
 
 class Batch:
@@ -49,7 +49,6 @@ class Batch:
         window: tokens.
         target: a share of the window, as "0.7" or "70%".
         target_tokens: tokens.
-        no_model: no summaries by a model.
         policy: the preset.
         archive: the folder for originals, None to keep none.
 
@@ -66,7 +65,6 @@ class Batch:
         window: int | None = None,
         target: str | None = None,
         target_tokens: int | None = None,
-        no_model: bool = False,
         policy: str | None = None,
         archive: Path | None = None,
     ) -> None:
@@ -78,11 +76,15 @@ class Batch:
         self._model = model
         self._share = None if target is None else _share(target)
         self._target_tokens = target_tokens
-        self._no_model = no_model
         self._folder = None if archive is None else _folder(archive)
         # A fixed secret: the same cut text has the same name in the archive on every run.
         self._runtime = self._settings.runtime(
-            hint=self._hint if self._folder else None, on_compaction=None, secret=b"offline"
+            ledger=MemoryLedger(),
+            archive=None,
+            keep_originals=False,
+            on_compaction=None,
+            hint=self._hint if self._folder else None,
+            secret=b"offline",
         )
 
     def task(self, body: bytes) -> Task:
@@ -103,15 +105,13 @@ class Batch:
         if "body" not in fields:
             raise WireFormatError("`body` is missing")
         api = rawjson.load(fields["api"]) if "api" in fields else self._api
-        no_model = rawjson.load(fields.get("no_model", b"false"))
-        if not isinstance(no_model, bool | None):
+        if not isinstance(rawjson.load(fields.get("no_model", b"null")), bool | None):
             raise WireFormatError("`no_model` must be true or false")
         return Task(
             api=self._known(api, "`api`"),
             body=fields["body"],
             window=_count(fields, "window"),
             target_tokens=_count(fields, "target_tokens"),
-            no_model=bool(no_model),
         )
 
     def measure(self, task: Task) -> Answer:
@@ -145,7 +145,7 @@ class Batch:
         call = self._runtime.call(
             api=task.api,
             body=body,
-            policy=self._policy(model, summaries=not (self._no_model or task.no_model)),
+            policy=self._policy(model),
             window=task.window,
             target_tokens=task.target_tokens or self._target_tokens,
         )
@@ -154,14 +154,14 @@ class Batch:
             call = replace(call, target_tokens=max(1, int(self._share * window)))
         return call
 
-    def _policy(self, model: str, *, summaries: bool) -> Policy:
-        """The policy of the settings; whoever runs an offline command wants it to act, whatever the mode."""
+    def _policy(self, model: str) -> Policy:
+        """The policy of the settings; it acts whatever the mode, and asks no model, since nothing is sent."""
         policy = self._settings.policy_for(model)
         return replace(
             policy,
             mode="compact",
             archive=self._folder is not None,
-            summaries=policy.summaries and summaries,
+            summaries=False,
         )
 
     def _perform(self, effect: Effect) -> Any:
@@ -262,7 +262,7 @@ def _decision(prepared: Prepared) -> str:
     if report.changed:
         steps = ", ".join(report.strategies)
         return f"{full}: compacted to {report.tokens_after:,} tokens by {steps}; reason {report.reason}"
-    if conversation is not None and conversation.hands_off:
+    if conversation.hands_off:
         return f"{full}: left alone, since the request has {conversation.hands_off}"
     if report.faults:
         return f"{full}: left alone, since the result would break a rule: {', '.join(report.faults)}"

@@ -25,7 +25,7 @@ _Model = Annotated[str | None, typer.Option(help="Measure as if for this model."
 _Window = Annotated[int | None, typer.Option(help="Context window, in tokens.", min=1)]
 _Target = Annotated[str | None, typer.Option(help="Compact down to this share of the window: 0.7 or 70%.")]
 _Tokens = Annotated[int | None, typer.Option(help="Compact down to this many tokens.", min=1)]
-_NoModel = Annotated[bool, typer.Option("--no-model", help="Make no summaries by a model, only notes.")]
+_NoModel = Annotated[bool, typer.Option("--no-model", help="Call no model: offline commands never do.")]
 _Policy = Annotated[str | None, typer.Option(help="default, gentle, aggressive or grid.")]
 _Config = Annotated[str | None, typer.Option(help="Settings in YAML [env: CTXPROXY_CONFIG].", metavar="FILE")]
 _Archive = Annotated[Path | None, typer.Option(help="Keep the originals of what is cut there.", metavar="DIR")]
@@ -50,14 +50,7 @@ def measure(
     from ctxproxy.cli.batch import Batch
 
     batch = Batch(
-        config,
-        api=api,
-        model=model,
-        window=window,
-        target=target,
-        target_tokens=target_tokens,
-        no_model=no_model,
-        policy=policy,
+        config, api=api, model=model, window=window, target=target, target_tokens=target_tokens, policy=policy
     )
     _run(batch, batch.measure, jsonl=jsonl)
 
@@ -80,14 +73,7 @@ def explain(
     from ctxproxy.cli.batch import Batch
 
     batch = Batch(
-        config,
-        api=api,
-        model=model,
-        window=window,
-        target=target,
-        target_tokens=target_tokens,
-        no_model=no_model,
-        policy=policy,
+        config, api=api, model=model, window=window, target=target, target_tokens=target_tokens, policy=policy
     )
     _run(batch, batch.explain, jsonl=jsonl)
 
@@ -118,7 +104,6 @@ def compact(
         window=window,
         target=target,
         target_tokens=target_tokens,
-        no_model=no_model,
         policy=policy,
         archive=archive,
     )

@@ -15,7 +15,7 @@ from ctxproxy.clients.seam import Seam
 from ctxproxy.clients.transport import is_http_client, new_client, seam_of, through
 
 if TYPE_CHECKING:
-    from ctxproxy.engine import Report
+    from ctxproxy.effects import Report
     from ctxproxy.policy import Mode, Policy
     from ctxproxy.runtime import Runtime
 

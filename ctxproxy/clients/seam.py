@@ -10,14 +10,16 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ctxproxy.answers import report_headers
 from ctxproxy.bodies import BodyTooLarge, decode
 from ctxproxy.clients.errors import refusal
 from ctxproxy.conversation import Api
-from ctxproxy.engine import Answer, Effect, Outcome, Report, Send
+from ctxproxy.effects import Answer, Effect, Outcome, Report, Send, Summarize
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.policy import Mode, Policy, preset
 from ctxproxy.runtime import Runtime, account_of
@@ -36,7 +38,7 @@ _BODY_BYTES = 64 << 20  # of a compressed body that is decoded to be measured
 # What an edited body is no longer.
 _OF_THE_BODY = ("transfer-encoding", "content-encoding", "content-md5", "digest", "content-digest")
 
-Step = Send | Outcome | ContextOverflowError
+Step = Send | Summarize | Outcome | ContextOverflowError
 
 
 class Seam:
@@ -53,7 +55,7 @@ class Seam:
         ConfigError: there is no such preset.
     """
 
-    __slots__ = ("policy", "runtime", "sdk", "warm", "window")
+    __slots__ = ("_lock", "_summaries", "policy", "runtime", "sdk", "warm", "window")
 
     def __init__(
         self,
@@ -70,6 +72,8 @@ class Seam:
         self.window = window
         self.sdk = sdk
         self.warm = False  # the first request loads a tokenizer and the catalogue
+        self._summaries: dict[tuple[str, bytes], Future[Answer | None]] = {}
+        self._lock = Lock()
 
     def turn(self, request: httpx2.Request) -> Turn | None:
         """The way of one request; None where it is not ours to look at."""
@@ -107,6 +111,22 @@ class Seam:
         )
         sdk = self.sdk or _sdk_of(headers, api)
         return Turn(self, request, api, body, self.runtime.engine.run(call), sdk=sdk)
+
+    def claim(self, step: Summarize) -> tuple[Future[Answer | None], bool]:
+        """The summary of a conversation that is on its way, and whether the claimer is the one to make it."""
+        with self._lock:
+            known = self._summaries.get(step.key)
+            if known is not None:
+                return known, False
+            made: Future[Answer | None] = Future()
+            self._summaries[step.key] = made
+            return made, True
+
+    def settle(self, step: Summarize, answer: Answer | None) -> None:
+        """Give a claimed summary to whoever waits for it."""
+        with self._lock:
+            made = self._summaries.pop(step.key)
+        made.set_result(answer)
 
 
 class Turn:
@@ -161,12 +181,18 @@ class Turn:
             return Outcome(answer=answer, report=None)
         return self._advance(lambda: steps.send(answer))
 
+    def summarized(self, answer: Answer | None) -> Step:
+        """`go_on` with the answer to a request for a summary, None where there is none."""
+        steps = self._steps
+        assert steps is not None
+        return self._advance(lambda: steps.send(answer))
+
     def _advance(self, first: Callable[[], Effect]) -> Step:
         assert self._steps is not None
         began = time.perf_counter()
         try:
             effect = first()
-            while not isinstance(effect, Send):
+            while not isinstance(effect, Send | Summarize):
                 effect = self._steps.send(self.seam.runtime.perform(effect))
             return effect
         except StopIteration as stop:
@@ -183,21 +209,27 @@ class Turn:
         finally:
             self._spent += time.perf_counter() - began
 
-    def outgoing(self, send: Send) -> httpx2.Request:
+    def outgoing(self, step: Send | Summarize) -> httpx2.Request:
         """The request to send: the caller's own where its body is unchanged."""
-        if send.body is self.body:
+        if step.body is self.body:
             return self.request
         request = self.request
         headers = request.headers.copy()
         for name in _OF_THE_BODY:
             headers.pop(name, None)
-        headers["content-length"] = str(len(send.body))
+        headers["content-length"] = str(len(step.body))
+        extensions = request.extensions
+        mark = "summary"
+        if isinstance(step, Send):
+            mark = str(step.attempt) if step.attempt > 1 else ""
+        else:
+            extensions = {**extensions, "timeout": dict.fromkeys(("connect", "read", "write", "pool"), step.seconds)}
         key = headers.get("idempotency-key")
-        if key and send.attempt > 1:
+        if key and mark:
             # Another body under the same key would be answered as a conflict, or with the refusal of the first.
-            headers["idempotency-key"] = f"{key}-{send.attempt}"
+            headers["idempotency-key"] = f"{key}-{mark}"
         kind: Any = type(request)
-        return kind(request.method, request.url, headers=headers, content=send.body, extensions=request.extensions)
+        return kind(request.method, request.url, headers=headers, content=step.body, extensions=extensions)
 
     def result(self, step: Outcome | ContextOverflowError) -> Any:
         """The response for the caller.

@@ -8,13 +8,15 @@ they override, and neither httpx2 nor httpx is imported here.
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import Future, wait
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ctxproxy.clients.seam import Seam, Turn
 from ctxproxy.clients.streams import ahold, failed, hold, watch
-from ctxproxy.engine import Answer, Outcome, Send
+from ctxproxy.effects import Answer, Outcome, Send, Summarize
 from ctxproxy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["LIBRARIES", "is_http_client", "library_of", "new_client", "seam_of", "through"]
 
 LIBRARIES = ("httpx2", "httpx")
+
+_log = logging.getLogger("ctxproxy.clients")
 
 
 class _Wrapped:
@@ -45,7 +49,10 @@ class _Sync(_Wrapped):
         if turn is None:
             return inner.send(request, stream=stream, **options)
         step = turn.begin()
-        while isinstance(step, Send):
+        while isinstance(step, Send | Summarize):
+            if isinstance(step, Summarize):
+                step = turn.summarized(_summary(inner, turn, step, options))
+                continue
             response = inner.send(turn.outgoing(step), stream=stream, **options)
             try:
                 step = turn.go_on(_look(response, turn))
@@ -67,7 +74,11 @@ class _Async(_Wrapped):
         if turn is None:
             return await inner.send(request, stream=stream, **options)
         step = await _aside(turn.begin) if turn.heavy else turn.begin()
-        while isinstance(step, Send):
+        while isinstance(step, Send | Summarize):
+            if isinstance(step, Summarize):
+                summary = await _asummary(inner, turn, step, options)
+                step = await _aside(turn.summarized, summary) if turn.heavy else turn.summarized(summary)
+                continue
             response = await inner.send(turn.outgoing(step), stream=stream, **options)
             try:
                 answer = await _alook(response, turn)
@@ -135,6 +146,47 @@ def _answer(response: httpx2.Response, *, body: bytes = b"", event: str | None =
 def _is_json(response: httpx2.Response) -> bool:
     """A stream was asked for, and something else came: an error of a provider that answers it with HTTP 200."""
     return response.headers.get("content-type", "").startswith("application/json")
+
+
+# -- summaries
+
+
+def _summary(inner: Any, turn: Turn, step: Summarize, options: dict[str, Any]) -> Answer | None:
+    """Ask the caller's provider for a summary; None where there is none in time. It never fails a request."""
+    made, own = turn.seam.claim(step)
+    if not own:
+        return made.result() if _waited(made, step.seconds) else None
+    answer: Answer | None = None
+    try:
+        response = inner.send(turn.outgoing(step), stream=False, **options)
+        answer = _answer(response, body=response.content)
+    except Exception as error:
+        _log.warning("a summary failed: %s: %s", type(error).__name__, error)
+    finally:
+        turn.seam.settle(step, answer)
+    return answer
+
+
+async def _asummary(inner: Any, turn: Turn, step: Summarize, options: dict[str, Any]) -> Answer | None:
+    from anyio import move_on_after
+
+    made, own = turn.seam.claim(step)
+    if not own:
+        return made.result() if await _aside(_waited, made, step.seconds) else None
+    answer: Answer | None = None
+    try:
+        with move_on_after(step.seconds):
+            response = await inner.send(turn.outgoing(step), stream=False, **options)
+            answer = _answer(response, body=response.content)
+    except Exception as error:
+        _log.warning("a summary failed: %s: %s", type(error).__name__, error)
+    finally:
+        turn.seam.settle(step, answer)
+    return answer
+
+
+def _waited(made: Future[Answer | None], seconds: float) -> bool:
+    return bool(wait((made,), seconds).done)
 
 
 # -- making them

@@ -108,6 +108,8 @@ def _with(server: ModelServer, *, api: str, view: View, goal: int, turns: int | 
     step = next(script)
     done: list[Turn] = []
     for told, title, note in parts:
+        if _over(done, goal=goal, turns=turns):
+            break
         view.part(title, note)
         with _proxy(server, window=told) as url:
             while not _over(done, goal=goal, turns=turns) and (told == server.window or step.task == 0):

@@ -10,10 +10,12 @@ from urllib.request import getproxies
 
 import aiohttp
 
+from ctxproxy.answers import error_body
 from ctxproxy.proxy.access import Access
-from ctxproxy.proxy.errors import error_body
+from ctxproxy.proxy.asgi import Receive, Scope, Sender
 from ctxproxy.proxy.headers import lower
-from ctxproxy.proxy.relay import Broken, Receive, Relay, Scope, Sender
+from ctxproxy.proxy.relay import Relay
+from ctxproxy.proxy.work import Broken
 from ctxproxy.wire import detect
 
 __all__ = ["App", "new_session"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from multidict import CIMultiDict
 
-from ctxproxy.engine import Report
+from ctxproxy.effects import Report
 
 __all__ = ["RawHeaders", "lower", "own", "request_headers", "response_headers"]
 

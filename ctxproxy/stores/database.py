@@ -299,7 +299,7 @@ class Database:
 
     def _checkpoint(self) -> None:
         try:
-            db = sqlite3.connect(self.path, timeout=self._timeout, isolation_level=None)
+            db = sqlite3.connect(self.path, timeout=0.1, isolation_level=None)  # writers wait as long, for readers
             try:
                 db.execute("PRAGMA synchronous = NORMAL")
                 _, pages, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()

@@ -57,7 +57,7 @@ class PersistentLimits(Limits):
 
         def change(old: bytes | None) -> bytes:
             bounds = [k.limit for k in (mine, _read(old, now)) if k and k.limit and k.until > now]
-            return json.dumps([min(limit, *bounds), until]).encode()
+            return json.dumps([min([limit, *bounds]), until]).encode()
 
         try:
             value = self._store.update(_KIND, _name(key), change, ttl=self._life)

@@ -105,7 +105,7 @@ class SqliteStore:
             rows = db.execute(
                 "SELECT e.id, c.id, c.used FROM conversations c JOIN entries e ON e.conversation = c.id"
                 " WHERE c.scope = ? AND c.first = ? AND c.used > ? ORDER BY e.id",
-                (scope, first, now - self._ttl),
+                (scope, first, now - self._ttl + min(self._grace, self._ttl / 2)),  # not while a request is on its way
             ).fetchall()
             found = [cache.get(id) or self._load(db, cache, id) for id, _, _ in rows]
         if rows and abs(now - rows[0][2]) > self._grace / 2:
@@ -160,9 +160,9 @@ class SqliteStore:
             ).lastrowid
             db.executemany("INSERT INTO mentions VALUES (?, ?, ?)", [(entry.scope, name, id) for name in names])
             db.execute(
-                "DELETE FROM entries WHERE conversation = ?1 AND id NOT IN"
-                " (SELECT id FROM entries WHERE conversation = ?1 ORDER BY id DESC LIMIT ?2)",
-                (conversation, _MOST_ENTRIES),
+                "DELETE FROM entries WHERE conversation = ? AND id NOT IN"
+                " (SELECT id FROM entries WHERE conversation = ? ORDER BY id DESC LIMIT ?)",
+                (conversation, conversation, _MOST_ENTRIES),
             )
             self._make_room(db, "entries", now)
             self._purge_if_due(db, now)
@@ -179,8 +179,8 @@ class SqliteStore:
                     continue
                 id = db.execute(
                     "INSERT INTO originals (scope, name, kind, size, at, refs)"
-                    " SELECT ?1, ?2, ?3, ?4, ?5, count(*) FROM mentions WHERE scope = ?1 AND name = ?2",
-                    (*key, original.kind, len(original.data), now),
+                    " SELECT ?, ?, ?, ?, ?, count(*) FROM mentions WHERE scope = ? AND name = ?",
+                    (*key, original.kind, len(original.data), now, *key),
                 ).lastrowid
                 db.execute("INSERT INTO texts VALUES (?, ?)", (id, original.data))
             self._make_room(db, "originals", now)

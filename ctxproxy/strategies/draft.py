@@ -12,9 +12,12 @@ from dataclasses import dataclass, field, replace
 from ctxproxy.conversation import Conversation, Exchange, Message, Part, exchanges, first_typed, last_typed, texts_of
 from ctxproxy.edits import Drop, Edit, Note, Replace, Rules, Strip
 from ctxproxy.policy import Policy
-from ctxproxy.strategies.facts import Passage
+from ctxproxy.strategies.facts import Fact, Passage, extract
 
 __all__ = ["Draft", "passages_of", "start"]
+
+
+Extractor = Callable[[Passage], tuple[Fact, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Draft:
     edits: tuple[Edit, ...] = ()
     steps: tuple[str, ...] = ()
     summary: str | None = None
+    extract: Extractor = field(default=extract, repr=False)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -121,6 +125,8 @@ def start(
     locate: Callable[[str], str] = lambda _: "",
     pinned: frozenset[int] = frozenset(),
     given: tuple[Edit, ...] = (),
+    summary: str | None = None,
+    extract: Extractor = extract,
 ) -> Draft:
     """A draft with no edits but the `given` ones, with what must stay and where the fresh tail begins.
 
@@ -153,6 +159,8 @@ def start(
         whole=sizes,
         given=given,
         edits=given,
+        summary=summary,
+        extract=extract,
     )
     return replace(draft, tail=_tail(draft))
 

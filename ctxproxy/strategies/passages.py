@@ -20,6 +20,8 @@ Form: TypeAlias = Literal["field", "text", "line"]
 
 import os
 BU, BE, BD, BP, BS, BL, WH = (float(x) for x in os.environ.get("BASE", ".25,.12,.08,.02,.08,.15,.5").split(","))
+PW = float(os.environ.get("PW", 0))
+_PW = re.compile(r"(?<![\w.])[a-z]{4,}(?![\w.])")
 _SHORT = int(os.environ.get("SHORT", 96))  # characters: a line up to this length is noted whole
 _VALUE = 160  # characters: a longer field is read as text
 _MOST = 400  # units of one passage that are looked at one by one
@@ -207,7 +209,9 @@ class _Reader:
     def prose(self, text: str) -> None:
         code: list[str] | None = None
         group = ""
-        for raw in text.split("\n"):
+        rows = text.rstrip().split("\n")
+        last = rows[-1]
+        for raw in rows:
             line = raw.strip()
             if line.startswith(_FENCE):
                 if code:
@@ -223,7 +227,7 @@ class _Reader:
             line = (line[bullet.end() :] if bullet else line).replace("**", "").replace("`", "").strip()
             if not line:
                 continue
-            if (line.endswith((":", "：")) or raw.lstrip().startswith("#")) and len(line) <= 48:
+            if raw is not last and (line.endswith((":", "：")) or raw.lstrip().startswith("#")) and len(line) <= 48:
                 group = line.rstrip(":：")
                 self.unit += 1
                 found = [(t, w) for _, _, t, w in tokens(line)]
@@ -274,6 +278,8 @@ class _Reader:
     def pieces(self, text: str, *, group: str, form: Form, base: float) -> None:
         """One unit of text as facts: whole if short, else the stretches around what is worth noting."""
         found = tokens(text)
+        if PW and form == "line":
+            found = sorted(found + [(m.start(), m.end(), m[0], PW) for m in _PW.finditer(text)])
         whole = cost(text)
         if len(text) <= _SHORT:
             self.add(text, [*((t, w) for _, _, t, w in found), (text, base * whole)], group=group, form=form)
@@ -290,9 +296,7 @@ class _Reader:
                 spans.append([low, high, [(token, weight)]])
         full = text if len(text) <= 600 else text[:600] + "…"
         if not spans:
-            self.add("", [], group=group, form=form, full=full) if base < 0.05 else self.add(
-                full, [(full, base * whole)], group=group, form=form
-            )
+            self.add(full, [(full, base * whole)], group=group, form=form)
             return
         for low, high, inner in spans:
             piece = text[low:high].strip()

@@ -45,11 +45,12 @@ def window(draft: Draft, *, keep: int | None = None, facts: bool = True) -> Draf
     if not groups or draft.fits:
         return draft
     costs = [sum(draft.sizes[i] for i in group) for group in groups]
+    floor = _NOTES_FLOOR + (draft.count(draft.summary) if draft.summary else 0)
     low, high = 1, len(groups)
     while low < high:
         middle = (low + high) // 2
         gone = sum(costs[:middle])
-        notes = max(_NOTES_FLOOR, int(gone * _NOTES_SHARE)) if facts else _NOTES_FLOOR
+        notes = max(floor, int(gone * _NOTES_SHARE)) if facts else floor
         if draft.tokens - gone + notes <= draft.target:
             high = middle
         else:
@@ -63,11 +64,19 @@ def noted(draft: Draft, *, facts: bool = True) -> Draft:
     if not gone:
         return draft
     room = draft.target - draft.tokens - _FRAME
+    summary = draft.summary
+    if summary is not None:
+        size = draft.count(summary)
+        # There is one summary or none: one that does not fit gives way to the facts.
+        summary, room = (summary, room - size) if size <= room else (None, room)
     text = ""
     if facts and room > _NOTES_FLOOR:
-        text = digest(passages_of(draft, gone), budget=room, count=draft.count, stays=_stays(draft))
-    body = frame(text, messages=len(gone), where=draft.locate(cut_text(draft.messages, gone)), summary=draft.summary)
+        stays = _stays(draft) + (summary or "")
+        text = digest(passages_of(draft, gone), budget=room, count=draft.count, stays=stays, extract=draft.extract)
+    body = frame(text, messages=len(gone), where=draft.locate(cut_text(draft.messages, gone)), summary=summary)
     draft = draft.add_note(place(draft, body))
+    if summary is not None:
+        draft = draft.done("summarize")
     return draft.done("facts") if text else draft
 
 

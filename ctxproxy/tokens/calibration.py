@@ -20,12 +20,12 @@ SMALL = 500
 """Prompts under this many tokens teach nothing: fixed parts outweigh the text in them."""
 
 _MEMORY = 300_000.0
-_MEMORY_RECENT = 12_000.0
+_MEMORY_RECENT = 4_000.0
 """Tokens of growth that the two factors remember. A model's vocabulary stays; a conversation's content changes."""
-_PRIOR = 4_000.0
-_PRIOR_RECENT = 1_500.0
+_PRIOR = 400.0
+_PRIOR_RECENT = 150.0
 _PRIOR_EXACT = 30_000.0
-"""Weight in tokens of the belief that the factor is 1; far stronger where the counter is exact."""
+"""Weight of the belief that the factor is 1: in tokens, over the counter's margin; with a most for exact ones."""
 _HIDDEN = 1_500
 """Most tokens that a server is believed to add by itself (system prompts for tools, dates, formats)."""
 _SLACK = 64
@@ -45,13 +45,15 @@ class Measurement:
 class Anchor:
     """One exact figure: a request whose first `messages` messages have the digest `prefix` had `tokens` tokens.
 
-    counted: what we counted for that request (its whole input, uncorrected). model: who said it.
+    counted: what we counted for that request (its whole input, uncorrected), and calls: for the tool calls
+    within. model: who said it.
     """
 
     prefix: bytes
     messages: int
     tokens: int
     counted: int
+    calls: int = 0
     model: str = ""
 
     def matches(self, digests: Sequence[bytes], *, model: str = "") -> bool:
@@ -65,8 +67,8 @@ class Calibration:
 
     factor: tokens there per token here. It is learned from the growth between two anchored requests, where
     whatever is fixed cancels out. recent: the same of the newest growth only, for what comes next.
-    additive: what the server adds to every prompt. dropped: share of the tool definitions that its template
-    leaves out. spread: usual relative error of predictions without an anchor; starts: how many there were,
+    additive: what the server adds to every prompt. dropped, calls_dropped: shares of the tool definitions and
+    of the tool calls that its template leaves out. spread: usual relative error of predictions without an anchor; starts: how many there were,
     tooled: how many of them told whether tools are dropped. samples: observations used. weight and
     recent_weight: tokens behind the factors.
     """
@@ -75,6 +77,7 @@ class Calibration:
     recent: float = 1.0
     additive: float = 0.0
     dropped: float = 0.0
+    calls_dropped: float = 0.0
     spread: float = 0.0
     starts: int = 0
     tooled: int = 0
@@ -90,22 +93,26 @@ class Calibration:
         anchor: Anchor | None = None,
         margin: float = 0.0,
         tools: int = 0,
+        calls: int = 0,
         media: int = 0,
     ) -> Calibration:
         """The calibration after a response that stated its input size.
 
         counted: our count of the whole input, uncorrected. reported: the provider's. anchor: the last one on a
-        prefix of this request. margin: the counter's, as a share, 0 for exact ones. tools, media: tokens of
-        tool definitions within `counted`, and of media within what is new since the anchor.
+        prefix of this request. margin: the counter's, as a share, 0 for exact ones. tools, calls: tokens of
+        tool definitions and of tool calls within `counted`. media: tokens of media in what is new.
         """
-        verdict = judge(self, counted=counted, reported=reported, anchor=anchor, tools=tools)
+        verdict = judge(self, counted=counted, reported=reported, anchor=anchor, tools=tools, calls=calls)
         if verdict == "truncated":
             # What looked like dropped tools before may have been a window that is too small.
-            return replace(self, dropped=0.0)
+            return replace(self, dropped=0.0, calls_dropped=0.0)
         if verdict != "used":
             return self
         learned = replace(self, samples=self.samples + 1)
         new, grown = self._growth(counted, reported, anchor, tools)
+        if anchor is not None and media == 0:
+            learned = learned._called(new, grown, calls - anchor.calls)
+            new = round(new - learned.calls_dropped * max(calls - anchor.calls, 0))
         if new >= _SLACK and media <= new // 10:
             learned = learned._grown(min(max(grown / new, FACTOR_RANGE[0]), FACTOR_RANGE[1]), new, margin)
         if anchor is None or not self.starts:
@@ -126,11 +133,14 @@ class Calibration:
             dropped += max(1 / tooled, 0.25) * (missing - dropped)
         if abs(rest) > noise or noise < abs(additive):
             additive += share * (min(max(rest, 0.0), _HIDDEN) - additive)
+        # A template that knows no tools knows no calls either, until growth says otherwise.
+        calls = dropped if self.tooled == 0 and self.calls_dropped == 0 else self.calls_dropped
         return replace(
             self,
             starts=self.starts + 1,
             tooled=tooled,
             dropped=dropped,
+            calls_dropped=calls,
             additive=additive,
             spread=self.spread + share * (error - self.spread),
         )
@@ -147,9 +157,17 @@ class Calibration:
         fixed = min(max(gap, -tools - _SLACK), 400 + tools // 2)
         return counted - tools, counted - tools + gap - fixed
 
+    def _called(self, new: int, grown: float, calls: int) -> Calibration:
+        """Learn whether tool calls are rendered, from growth that is mostly calls."""
+        if calls < _SLACK or calls * 4 < new:
+            return self
+        missing = 1 - (grown - self.recent * (new - calls)) / (self.recent * calls)
+        share = 1.0 if missing > 0.6 else 0.0
+        return replace(self, calls_dropped=self.calls_dropped + 0.7 * (share - self.calls_dropped))
+
     def _grown(self, ratio: float, new: int, margin: float) -> Calibration:
-        weight = self.weight or (_PRIOR if margin else _PRIOR_EXACT)
-        near = self.recent_weight or (_PRIOR_RECENT if margin else _PRIOR_EXACT)
+        weight = self.weight or min(_PRIOR / margin if margin else _PRIOR_EXACT, _PRIOR_EXACT)
+        near = self.recent_weight or min(_PRIOR_RECENT / margin if margin else _PRIOR_EXACT, _PRIOR_EXACT)
         return replace(
             self,
             factor=(self.factor * weight + ratio * new) / (weight + new),
@@ -160,22 +178,28 @@ class Calibration:
 
 
 def judge(
-    calibration: Calibration, *, counted: int, reported: int, anchor: Anchor | None = None, tools: int = 0
+    calibration: Calibration,
+    *,
+    counted: int,
+    reported: int,
+    anchor: Anchor | None = None,
+    tools: int = 0,
+    calls: int = 0,
 ) -> Verdict:
     """Whether a reported input size may be learned from and anchored on.
 
     "truncated": far below what was sent, or it did not grow although the conversation did: the server cut
-    the prompt without a word. A shortfall of the size of the tool definitions is no such thing: some chat
-    templates leave them out. "small": right, but too small to learn from; good as an anchor.
+    the prompt without a word. A shortfall of the size of the tool definitions or calls is no such thing: some
+    chat templates leave them out. "small": right, but too small to learn from; good as an anchor.
     """
     if reported <= 0 or counted <= 0:
         return "invalid"
     if anchor is not None:
-        new, grown = counted - anchor.counted, reported - anchor.tokens
+        new, grown = counted - anchor.counted - max(calls - anchor.calls, 0), reported - anchor.tokens
         if new > max(_SLACK * 4, counted // 50) and grown < new * calibration.recent * 0.2:
             return "truncated"
     else:
-        least = max(counted - tools, 0) * (calibration.factor if calibration.samples else 1.0)
+        least = max(counted - tools - calls, 0) * (calibration.factor if calibration.samples else 1.0)
         if reported < least * FACTOR_RANGE[0] - _SLACK:
             return "truncated"
     return "small" if max(counted, reported) < SMALL else "used"
@@ -189,20 +213,22 @@ def predict(
     margin: float = 0.0,
     exact: bool = False,
     tools: int = 0,
+    calls: int = 0,
     media: int = 0,
 ) -> Measurement:
     """The input size of a request that we counted as `counted` tokens (its whole input, uncorrected).
 
-    margin: the counter's, as a share. exact: the counter knows the vocabulary. tools, media: tokens of tool
-    definitions and of media within `counted`; both are formulas, so they widen the margin.
+    margin: the counter's, as a share. exact: the counter knows the vocabulary. tools, calls, media: tokens of
+    tool definitions, of tool calls and of media within `counted`. Tools and media are formulas, so they widen
+    the margin.
     """
     known = calibration or Calibration()
     if anchor is not None:
         new = counted - anchor.counted
-        value = anchor.tokens + known.recent * new
-        room = abs(new) * max(margin, 0.02) + min(media, abs(new)) * 0.5 + 8
+        value = anchor.tokens + known.recent * (new - known.calls_dropped * (calls - anchor.calls))
+        room = abs(new) * max(1.5 * margin, 0.02) + min(media, abs(new)) * 0.5 + 8
         return Measurement(value=max(1, round(value)), margin=round(room), basis="anchored")
-    value = known.factor * (counted - known.dropped * tools) + known.additive
+    value = known.factor * (counted - known.dropped * tools - known.calls_dropped * calls) + known.additive
     share = margin
     if known.starts >= 3:
         share = min(max(3 * known.spread, 0.02), max(margin, 0.02))

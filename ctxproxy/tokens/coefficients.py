@@ -2,9 +2,9 @@
 
 They come from a ridge regression of the relative error on 3,300 pieces of about 3.5 kB: agent conversations,
 documents and code of many kinds, HTML, JSON, logs, CSV, tables, hex, base64, emoji, and books, manual pages and
-interface texts in 50 languages. The truth was the exact vocabulary for CLASSES and cl100k, ctok 1.3 for Claude and
-splintr-rs 0.22 for the others (Gemma 3, Llama 3, DeepSeek V3, Qwen 3, Mistral v3, GLM 4, Kimi K2). The margins
-in families.py are from whole conversations of sources that the fit had not seen.
+interface texts in 50 languages. The truth was the exact vocabulary for CLASSES and cl100k, ctok 1.3 for Claude,
+splintr-rs 0.22 for the others (Gemma 3, Llama 3, DeepSeek V3, Qwen 3, Mistral v3, GLM 4, Kimi K2) and llama.cpp
+for SmolLM2. The margins in families.py are from whole conversations of sources that the fit had not seen.
 """
 
 from __future__ import annotations
@@ -93,6 +93,12 @@ FAMILY_WEIGHTS: dict[str, tuple[float, ...]] = {
             0.4082 -0.2939 0.3511 0.2202 0.3775 -0.1536 -0.1767 -0.1727 0.1395 0.3899 0.0694 -0.1415 0.02795
             -0.1212 -0.007404 0.1245 0.202 0.09498 0.1378 -0.02581 1.161 -0.4625 0.1455 -0.3675 0.08037 -0.1832
             0.7775 0.6588 -0.3114 -0.2161 -0.8321 0.2852 0.2981 0.2831 -0.3283
+        """,
+        "smollm": """
+            0.9037 0.064 0.02335 0.03839 0.4907 -0.07692 0.425 0.2242 0.1075 -0.1309 0.1435 0.8386 0.4633
+            -0.08549 0.5048 0.333 0.2119 0.9999 -0.02484 0.3324 -0.06688 0.3205 1.015 0.3395 0.2966 0.6961
+            0.1014 0.7458 1.306 1.377 2.096 1.29 1.565 1.737 -0.2944 -0.598 0.6847 1.252 1.12 -2.466 1.212 1.113
+            1.54 3.489 0.6971 2.443 0.3012 0.4228
         """,
     }.items()
 }

@@ -62,9 +62,10 @@ FAMILIES: dict[str, Family] = {
     "mistral": Family(splintr="mistral_v3", margin=0.08),
     "glm": Family(splintr="glm4", margin=0.06),
     "kimi": Family(splintr="kimi_k2", margin=0.06),
+    "smollm": Family(margin=0.12),
     "minimax": Family(margin=0.1),
     "grok": Family(),
-    "unknown": Family(),
+    "unknown": Family(margin=0.25),
 }
 
 

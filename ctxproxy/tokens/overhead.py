@@ -31,6 +31,7 @@ _MESSAGE = {
     "mistral": 2,
     "glm": 2,
     "kimi": 4,
+    "smollm": 5,
 }
 _MESSAGE_OTHER = 4
 
@@ -48,6 +49,7 @@ _REQUEST = {
     "mistral": 1,
     "glm": 4,
     "kimi": 3,
+    "smollm": 3,
 }
 _REQUEST_OTHER = 3
 

@@ -21,6 +21,7 @@ from ctxproxy import rawjson as raw
 from ctxproxy.conversation import Api, Conversation, Fixed, Kind, Message, Part, Role
 from ctxproxy.errors import WireFormatError
 from ctxproxy.rawjson import Path
+from ctxproxy.strategies.memo import Extracts
 from ctxproxy.tokens import Counter
 from ctxproxy.tokens.overhead import message_overhead, part_overhead, request_overhead, tools_tokens
 
@@ -174,6 +175,7 @@ class Reader:
         self._fixed: OrderedDict[bytes, tuple[Request, Fixed]] = OrderedDict()
         self._lock = threading.Lock()
         self.counted_bytes = 0
+        self.extracts = Extracts()
 
     def read(self, body: bytes, wire: Wire) -> Conversation:
         """The view of one request.
@@ -318,6 +320,8 @@ def _make(items: Sequence[bytes], wire: Wire, scale: Scale, counter: Counter) ->
                 raw=item,
                 digest=hashlib.blake2b(form, digest_size=16).digest(),
                 tokens=sum(p.tokens for p in parts) + overhead,
+                calls=sum(p.tokens for p in parts if p.kind == "tool_call"),
+                media=sum(p.tokens for p in parts if p.kind == "media"),
                 opaque=entry.opaque,
                 note=_is_note(entry),
                 markers=item.count(b'"cache_control"'),

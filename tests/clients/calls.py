@@ -295,6 +295,7 @@ CALLS: dict[str, Made] = {
             ("responses", "options", _responses_options),
             ("responses", "beta", _responses_beta),
         )
+        if name != "beta" or hasattr(openai.resources.beta.Beta, "responses")  # younger than some that are tried
     },
     **{name: Made("messages", "anthropic", run) for name, run in _anthropic("messages").items()},
     **{name: Made("messages", "anthropic", run) for name, run in _anthropic("beta").items()},

@@ -27,7 +27,7 @@ def provider() -> Iterator[FakeProvider]:
 
 @pytest.fixture(scope="module")
 def proxy(provider: FakeProvider) -> Iterator[Served]:
-    with serving(provider.base_url, window=8_000) as served:
+    with serving(provider.base_url, window=8_000, policy={"summaries": False}) as served:
         yield served
 
 
@@ -185,7 +185,7 @@ def test_compressed_request_is_compacted(encoding: str, provider: FakeProvider) 
     plain = json.dumps(growing(12)).encode()
     packed = gzip.compress(plain) if encoding == "gzip" else zstandard.compress(plain)
     headers = {"content-encoding": encoding, "content-type": "application/json"}
-    with serving(provider.base_url, window=8_000) as proxy:
+    with serving(provider.base_url, window=8_000, policy={"summaries": False}) as proxy:
         answer = httpx.post(proxy.url + CHAT, content=packed, headers=headers, timeout=30)
     assert answer.status_code == 200
     assert answer.headers["x-ctxproxy-reason"] == "overflow"
@@ -278,7 +278,11 @@ def test_unreachable_upstream_is_a_502_in_the_callers_format() -> None:
 
 
 def test_growing_conversation_never_fails_and_compactions_stick(provider: FakeProvider) -> None:
-    with serving(provider.base_url, window=8_000) as proxy, httpx.Client(base_url=proxy.url, timeout=30) as client:
+    quiet = {"summaries": False}  # summary calls are tested where they belong
+    with (
+        serving(provider.base_url, window=8_000, policy=quiet) as proxy,
+        httpx.Client(base_url=proxy.url, timeout=30) as client,
+    ):
         _grow(client, provider)
 
 
@@ -300,7 +304,7 @@ def _grow(client: httpx.Client, provider: FakeProvider) -> None:
 
 
 def test_overflow_of_the_provider_is_cured_with_one_more_call(provider: FakeProvider) -> None:
-    with serving(provider.base_url, window=40_000) as proxy:
+    with serving(provider.base_url, window=40_000, policy={"summaries": False}) as proxy:
         first = httpx.post(proxy.url + CHAT, json=growing(16), timeout=30)
         assert first.status_code == 200
         assert first.headers["x-ctxproxy-reason"] == "retry"

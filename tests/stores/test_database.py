@@ -385,6 +385,20 @@ def test_the_log_does_not_grow_without_bound(file: Path) -> None:
     assert store.check() == []
 
 
+def test_a_reader_that_stays_does_not_stop_the_writers(file: Path) -> None:
+    store = SqliteStore(file)
+    store.keep("s", [original("a")])
+    reader = sqlite3.connect(file, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM originals").fetchone() == (1,)
+    for i in range(90):
+        store.keep("s", [original(f"a{i}", noise(500_000, i))])
+    assert reader.execute("SELECT count(*) FROM originals").fetchone() == (1,)
+    reader.close()
+    assert store.status().originals == 91
+    assert store.check() == []
+
+
 def test_what_was_forgotten_is_not_in_the_file(file: Path) -> None:
     store = SqliteStore(file, archive_ttl=10, clock=lambda: 1.0)
     store.keep("s", [original("a1", b"a secret of the user" * 100)])

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 from provider import validate
 
-from ctxproxy.engine import Prepared, drive
+from ctxproxy.effects import Prepared, drive
 from ctxproxy.policy import Policy
 from ctxproxy.runtime import Runtime
 
@@ -96,7 +96,9 @@ def turns(draw: st.DrawFn) -> list[Json]:
             {"text": draw(texts(80)), "image": draw(st.integers(0, 7)) == 0}
             for _ in range(draw(st.sampled_from((1, 1, 1, 2))))
         ]
-        found.append({"user": user, "string": draw(st.booleans()), "steps": draw(steps()), "odd": draw(st.integers(0, 9))})
+        found.append(
+            {"user": user, "string": draw(st.booleans()), "steps": draw(steps()), "odd": draw(st.integers(0, 9))}
+        )
     # The end: an answer is wanted, to results or to a user.
     last = found[-1]["steps"]
     if draw(st.booleans()):
@@ -110,7 +112,9 @@ def turns(draw: st.DrawFn) -> list[Json]:
 def bodies(draw: st.DrawFn, api: str, *, model: str = "gpt-4o", thinking: bool = False) -> Json:
     """A sound request of an API."""
     history = draw(turns())
-    render: Callable[[list[Json], bool], list[Json]] = {"chat": _chat, "responses": _responses, "messages": _messages}[api]
+    render: Callable[[list[Json], bool], list[Json]] = {"chat": _chat, "responses": _responses, "messages": _messages}[
+        api
+    ]
     entries = render(history, thinking)
     schema = {"type": "object", "properties": {"path": {"type": "string"}}}
     if api == "messages":
@@ -152,7 +156,11 @@ def _chat(history: list[Json], thinking: bool) -> list[Json]:
 
 
 def _chat_call(call: Json) -> Json:
-    return {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": json.dumps(call["args"])}}
+    return {
+        "id": call["id"],
+        "type": "function",
+        "function": {"name": call["name"], "arguments": json.dumps(call["args"])},
+    }
 
 
 def _responses(history: list[Json], thinking: bool) -> list[Json]:
@@ -254,5 +262,5 @@ def runtime(**settings: Any) -> Runtime:
 
 def prepare(made: Runtime, api: str, body: bytes, **settings: Any) -> Prepared:
     """What would be sent. `window` or `target_tokens` say how much room there is."""
-    settings = {"window": 10_000_000, "policy": Policy(), **settings}
+    settings = {"window": 10_000_000, "policy": Policy(summaries=False), **settings}
     return drive(made.engine.prepare(made.call(api=api, body=body, **settings)), made.perform)

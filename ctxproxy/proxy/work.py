@@ -1,0 +1,233 @@
+"""The work of one measured request: the engine's effects over the network, and the response on its way back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+
+from ctxproxy.bodies import decode
+from ctxproxy.conversation import Api
+from ctxproxy.effects import Answer, Call, Effect, Outcome, Send, Summarize
+from ctxproxy.errors import ContextOverflowError
+from ctxproxy.frames import Frames, Tail, verdict_of
+from ctxproxy.proxy.asgi import ClientGone, Sender
+from ctxproxy.proxy.headers import lower
+from ctxproxy.runtime import Runtime
+
+__all__ = ["Broken", "Exchange", "Fetch", "Flights", "Work", "pass_on"]
+
+Fetch = Callable[[bytes, bool], Awaitable[aiohttp.ClientResponse]]
+
+_log = logging.getLogger("ctxproxy.proxy")
+_ERROR_BYTES = 1 << 20  # of an error body that is read to be understood
+_SUMMARY_BYTES = 4 << 20  # of the answer to a summary call
+_HOLD_BYTES = 16 << 10
+_HOLD_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Exchange:
+    """The upstream's response, with the chunks that were read ahead of the relay."""
+
+    response: aiohttp.ClientResponse
+    early: list[bytes] = field(default_factory=list[bytes])
+    ended: bool = False
+
+
+class Broken(Exception):
+    """The upstream's response ended early; uvicorn closes the client's connection."""
+
+
+class Flights:
+    """Calls under way: those with the same key at the same time are one."""
+
+    def __init__(self) -> None:
+        self._flights: dict[object, asyncio.Future[Any]] = {}
+
+    async def share(self, key: object, work: Callable[[], Awaitable[Any]]) -> Any:
+        """The result of the call with that key, started by whoever comes first."""
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = asyncio.ensure_future(work())
+            self._flights[key] = flight
+            flight.add_done_callback(lambda _: self._flights.pop(key, None))
+        return await asyncio.shield(flight)
+
+
+class Work:
+    """Carries out the effects of one measured request.
+
+    Args:
+        fetch: sends a body upstream, the second argument says whether it is other than the client's.
+        raw: the body as it came, which may be compressed.
+    """
+
+    def __init__(self, *, runtime: Runtime, fetch: Fetch, flights: Flights, raw: bytes, api: Api, stream: bool) -> None:
+        self.runtime = runtime
+        self.fetch = fetch
+        self.flights = flights
+        self.raw = raw
+        self.api: Api = api
+        self.stream = stream
+        self.id = secrets.token_hex(8)
+        self.waited = 0.0
+        self.fault = False
+        self.open: Exchange | None = None
+        self.original = b""
+
+    async def drive(self, call: Call) -> Outcome:
+        """Run the engine; a fault of ours sends the original, once."""
+        self.original = call.body
+        steps = self.runtime.engine.run(call)
+        try:
+            effect = next(steps)
+            while True:
+                effect = steps.send(await self.perform(effect))
+        except StopIteration as stop:
+            return stop.value
+        except (ContextOverflowError, ClientGone, aiohttp.ClientError, TimeoutError, OSError):
+            raise
+        except Exception:
+            # Fail open: a bug of ours must not cost the user the request.
+            self.fault = True
+            _log.exception("a fault in ctxproxy; the original request is sent")
+            if self.open is not None:
+                self.open.response.close()
+            return Outcome(answer=await self.send(Send(self.original, 1)), report=None)
+
+    async def ahead(self, call: Call) -> None:
+        """Prepare a summary in the background; a failure costs nothing but the summary."""
+        steps = self.runtime.engine.summarize_ahead(call)
+        try:
+            effect = next(steps)
+            while True:
+                effect = steps.send(await self.perform(effect))
+        except StopIteration:
+            return
+        except Exception:
+            _log.exception("a fault while a summary was prepared")
+
+    async def perform(self, effect: Effect) -> Any:
+        began = time.perf_counter()
+        if isinstance(effect, Send):
+            answer = await self.send(effect)
+        elif isinstance(effect, Summarize):
+            answer = await self.summarize(effect)
+        else:
+            return self.runtime.perform(effect)
+        self.waited += time.perf_counter() - began
+        return answer
+
+    async def summarize(self, effect: Summarize) -> Answer | None:
+        """One summary call with the client's own headers; None where it fails or takes too long."""
+        try:
+            async with asyncio.timeout(effect.seconds):
+                return await self.flights.share(effect.key, lambda: self._ask(effect))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            _log.warning("a summary call failed: %s", type(error).__name__)
+            return None
+
+    async def _ask(self, effect: Summarize) -> Answer | None:
+        async with asyncio.timeout(4 * effect.seconds):
+            response = await self.fetch(effect.body, True)
+            try:
+                body = await response.content.read(_SUMMARY_BYTES)
+                while len(body) < _SUMMARY_BYTES and not response.content.at_eof():
+                    body += await response.content.readany()
+            finally:
+                response.close()
+        headers = lower(response.raw_headers)
+        plain = decode(body, headers.get("content-encoding", ""), limit=_SUMMARY_BYTES) or b""
+        return Answer(status=response.status, headers=headers, body=plain)
+
+    async def send(self, effect: Send) -> Answer:
+        if self.open is not None:
+            self.open.response.close()
+        edited = effect.body is not self.original
+        response = await self.fetch(effect.body if edited else self.raw, edited)
+        self.open = Exchange(response)
+        return await self._look(self.open)
+
+    async def _look(self, exchange: Exchange) -> Answer:
+        """Read of the answer what the engine has to know: an error's body, or a stream's first event."""
+        response = exchange.response
+        headers = lower(response.raw_headers)
+        if response.status >= 400:
+            await self._read_error(exchange)
+            body = b"".join(exchange.early)
+            encoding = headers.get("content-encoding")
+            if encoding:
+                body = decode(body, encoding, limit=_ERROR_BYTES) or b""
+            return Answer(status=response.status, headers=headers, body=body, handle=exchange)
+        if (
+            self.stream
+            and headers.get("content-type", "").startswith("text/event-stream")
+            and headers.get("content-encoding", "identity") == "identity"
+        ):
+            return await self._hold(exchange, headers)
+        return Answer(status=response.status, headers=headers, handle=exchange)
+
+    async def _read_error(self, exchange: Exchange) -> None:
+        size = 0
+        async for chunk in exchange.response.content.iter_any():
+            exchange.early.append(chunk)
+            size += len(chunk)
+            if size > _ERROR_BYTES:
+                return
+        exchange.ended = True
+
+    async def _hold(self, exchange: Exchange, headers: dict[str, str]) -> Answer:
+        """Hold a stream back until its first telling event, bounded in bytes and seconds."""
+        frames, size = Frames(), 0
+        plain = Answer(status=exchange.response.status, headers=headers, handle=exchange)
+        deadline = asyncio.get_running_loop().time() + _HOLD_SECONDS
+        while size < _HOLD_BYTES:
+            try:
+                # Only what was read already is held: an upstream that is silent holds the client anyway.
+                async with asyncio.timeout_at(deadline if exchange.early else None):
+                    chunk = await exchange.response.content.readany()
+            except TimeoutError:
+                return plain
+            if not chunk:
+                exchange.ended = True
+                return plain
+            exchange.early.append(chunk)
+            size += len(chunk)
+            for frame in frames.feed(chunk):
+                verdict = verdict_of(frame, self.api)
+                if verdict == "":
+                    return plain
+                if verdict:
+                    return replace(plain, body=frame.data, event=verdict)
+        return plain
+
+
+async def pass_on(
+    send: Sender, exchange: Exchange, headers: list[tuple[bytes, bytes]], tail: Tail | None = None
+) -> None:
+    """Pass the response on as it arrives. A broken upstream breaks the client's connection the same way."""
+    await send({"type": "http.response.start", "status": exchange.response.status, "headers": headers})
+    content = exchange.response.content
+    try:
+        for chunk in exchange.early:
+            if tail is not None:
+                tail.feed(chunk)
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        while not exchange.ended:
+            chunk = await content.readany()
+            exchange.ended = content.at_eof()
+            if tail is not None:
+                tail.feed(chunk)
+            await send({"type": "http.response.body", "body": chunk, "more_body": not exchange.ended})
+        if exchange.early and exchange.ended:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        # The status is out: only a broken connection tells the client that the answer is not whole.
+        raise Broken(f"the upstream broke off: {type(error).__name__}") from error

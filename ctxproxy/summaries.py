@@ -1,0 +1,157 @@
+"""Summaries of conversations: making the request for one, keeping what came, and knowing when to stop asking."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+from ctxproxy import rawjson
+from ctxproxy.conversation import Conversation, Message, prefix_digest
+from ctxproxy.edits import Note, apply
+from ctxproxy.effects import Answer, Call
+from ctxproxy.errors import SummaryError, WireFormatError
+from ctxproxy.planning import rules_of
+from ctxproxy.strategies.draft import passages_of, start
+from ctxproxy.strategies.summarize import instruction, serialize, validate
+from ctxproxy.wire import asking
+
+__all__ = ["Summaries", "Summary", "read_summary", "summary_request"]
+
+_MOST = 1_024  # conversations whose summaries are kept
+_CALLS, _CALLS_SECONDS = 24, 600.0  # spend limit: summary calls of one scope
+_FAILURES, _PAUSE_SECONDS = 2, 600.0  # breaker: failures in a row, and how long to wait then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A validated summary of the first `length` messages after the head, whose prefix digest is `chain`."""
+
+    length: int
+    chain: bytes
+    text: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class _Talk:
+    summaries: tuple[Summary, ...] = ()
+    failures: int = 0
+    until: float = 0.0
+
+
+class Summaries:
+    """The summaries of this process, with a breaker for each conversation and a spend limit for each scope."""
+
+    def __init__(self) -> None:
+        self._talks: OrderedDict[Hashable, _Talk] = OrderedDict()
+        self._calls: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def find(self, key: Hashable, messages: Sequence[Message]) -> Summary | None:
+        """The summary of the longest prefix that these messages still begin with."""
+        talk = self._talks.get(key)
+        fitting = [
+            s
+            for s in (talk.summaries if talk else ())
+            if s.length <= len(messages) and prefix_digest(messages[: s.length]) == s.chain
+        ]
+        return max(fitting, key=lambda s: s.length, default=None)
+
+    def may_ask(self, key: tuple[str, bytes], *, now: float) -> bool:
+        """Whether another summary call is worth its cost; counts it if so."""
+        talk = self._talks.get(key)
+        if talk is not None and talk.until > now:
+            return False
+        calls = self._calls.setdefault(key[0], deque())
+        while calls and calls[0] <= now - _CALLS_SECONDS:
+            calls.popleft()
+        if len(calls) >= _CALLS:
+            return False
+        calls.append(now)
+        while len(self._calls) > _MOST:
+            self._calls.popitem(last=False)
+        return True
+
+    def keep(self, key: Hashable, summary: Summary) -> None:
+        talk = self._talk(key)
+        talk.summaries = (*talk.summaries[-1:], summary)
+        talk.failures, talk.until = 0, 0.0
+
+    def failed(self, key: Hashable, *, now: float) -> None:
+        talk = self._talk(key)
+        talk.failures += 1
+        if talk.failures >= _FAILURES:
+            talk.until, talk.failures = now + _PAUSE_SECONDS, 0
+
+    def _talk(self, key: Hashable) -> _Talk:
+        talk = self._talks.setdefault(key, _Talk())
+        self._talks.move_to_end(key)
+        while len(self._talks) > _MOST:
+            self._talks.popitem(last=False)
+        return talk
+
+
+def summary_request(
+    call: Call,
+    conversation: Conversation,
+    current: Conversation,
+    *,
+    room: int,
+    limit: int,
+    previous: Summary | None,
+    count: Callable[[str], int],
+) -> bytes:
+    """The body of a summary call: the request's own prefix with one instruction where that fits, else a transcript.
+
+    The own prefix is in the provider's cache, and credentials that only admit the client's own requests admit
+    it. `room` are the tokens that the summarizer's window admits, `limit` those of the summary.
+
+    Raises:
+        WireFormatError: the request can't be turned into one.
+    """
+    ask = instruction(limit=limit, previous=previous.text if previous else None)
+    size = count(ask) + limit + 64
+    if current.tokens + size <= room and not current.stateful and not asking.shapes_answer(call.wire.api, call.body):
+        at = len(current.messages)
+        attach = rules_of(call, conversation).alternate and current.messages[-1].role == "user"
+        note = Note(at - 1 if attach else at, ask, "summary", attach=attach)
+        items = apply(current.messages, (note,), call.wire)
+        raws = [current.messages[item].raw if isinstance(item, int) else item for item in items]
+        array = b"[" + b",".join(raws) + b"]"
+        body = rawjson.replace(call.body, (call.wire.array,), array)
+        return asking.quiet(call.wire.api, body, output=limit + conversation.thinking_budget)
+    draft = start(
+        conversation,
+        window=room,
+        target=room,
+        policy=call.policy,
+        rules=rules_of(call, conversation),
+        count=count,
+    )
+    begin = previous.length + conversation.head if previous else conversation.head
+    passages = passages_of(draft, tuple(range(begin, len(conversation.messages))))
+    text = serialize(passages, budget=max(64, room - size - 32), count=count)
+    return asking.ask(
+        call.wire.api, conversation.model, f"{ask}\n\nThe conversation, as JSON strings:\n{text}", output=limit
+    )
+
+
+def read_summary(
+    call: Call, conversation: Conversation, answer: Answer | None, *, limit: int, count: Callable[[str], int]
+) -> Summary:
+    """The summary in an answer.
+
+    Raises:
+        SummaryError: there is none that may be used; the message says why.
+    """
+    if answer is None:
+        raise SummaryError("the summary call failed or took too long (setting: policy.summary_wait)")
+    if answer.status != 200:
+        raise SummaryError(f"the summary call was answered with status {answer.status}")
+    try:
+        text, complete = asking.reply(call.wire.api, answer.body)
+    except WireFormatError as error:
+        raise SummaryError(f"the answer to the summary call can't be read: {error}") from None
+    rest = conversation.messages[conversation.head :]
+    before = sum(m.tokens for m in rest)
+    text = validate(text, complete=complete, before=before, limit=limit, count=count)
+    return Summary(length=len(rest), chain=prefix_digest(rest), text=text)
