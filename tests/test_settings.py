@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,51 @@ def test_the_archive_may_be_off_and_a_hint_stands_where_a_cut_is() -> None:
     assert off.report.changed
     assert off.report.archived == ()
     assert b"See " not in off.body
+
+
+def test_a_ledger_in_a_file_outlives_the_runtime_with_its_originals(tmp_path: Path) -> None:
+    found = settings(window=5000, ledger={"url": f"sqlite:{tmp_path}/ledger.sqlite"}, archive={"hint": "See {id}."})
+    first = compacted(found)
+    assert first.report.changed
+    again = compacted(found)
+    assert (again.report.replayed, again.body) == (True, first.body)
+    runtime = found.runtime()
+    assert runtime.secret == found.runtime().secret
+    assert runtime.archive is runtime.ledger
+    assert runtime.archive is not None
+    assert runtime.archive.restore("chat:", first.report.archived[-1])
+    assert not compacted(settings(window=5000)).report.replayed
+
+
+def test_learned_limits_lie_in_the_file_too(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/ledger.sqlite"
+    settings(ledger={"url": url}).runtime().engine.limits.learn(("u", "s", "m"), 100, now=time.time())
+    assert settings(ledger={"url": url}).runtime().engine.limits.get(("u", "s", "m"), now=time.time()) == 100
+    off = settings(ledger={"url": url}, limits={"learn": False}).runtime().engine.limits
+    assert off.get(("u", "s", "m"), now=time.time()) is None
+
+
+def test_the_archive_may_be_a_folder(tmp_path: Path) -> None:
+    found = settings(window=5000, archive={"mode": "disk", "dir": str(tmp_path / "kept")})
+    runtime = found.runtime()
+    call = runtime.call(api="chat", body=request(), policy=found.policy_for("gpt-4o"))
+    report = drive(runtime.engine.prepare(call), runtime.perform).report
+    kept = [path.name for path in (tmp_path / "kept").rglob("*") if path.is_file()]
+    assert sorted(kept) == sorted(report.archived)
+
+
+def test_stores_without_a_path_lie_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    settings(ledger={"url": "sqlite"}, archive={"mode": "disk"}).runtime()
+    assert {path.name for path in (tmp_path / "ctxproxy").iterdir()} >= {"ledger.sqlite", "archive"}
+
+
+def test_a_store_that_can_not_be_opened_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"setting: ledger\.url"):
+        settings(ledger={"url": f"sqlite:{tmp_path}/file/ledger.sqlite"}).runtime()
+    with pytest.raises(ConfigError, match=r"setting: archive\.dir"):
+        settings(archive={"mode": "disk", "dir": f"{tmp_path}/file/kept"}).runtime()
 
 
 def test_every_compaction_is_a_line_of_the_event_log(tmp_path: Path) -> None:

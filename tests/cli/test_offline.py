@@ -193,6 +193,15 @@ def test_the_archive_holds_what_was_cut_and_is_private(run: Run, tmp_path: Path)
     assert again.json["report"]["archived"] == names
 
 
+def test_stores_and_logs_of_the_config_are_left_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "ledger: {url: 'sqlite:ledger.sqlite'}\narchive: {mode: disk, dir: kept}\nlogging: {log_file: log.yaml}\n"
+    )
+    result = run("compact", "--api", "chat", "--config", "c.yaml", "--target-tokens", "2000", stdin=request())
+    assert result.json["report"]["changed"] is True
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
 def test_a_policy_by_name(run: Run) -> None:
     def after(policy: str) -> int:
         args = ("compact", "--api", "chat", "--window", "6400", "--policy", policy)

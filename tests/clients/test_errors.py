@@ -130,13 +130,13 @@ async def test_a_plain_http_client_gets_the_response_and_an_error_that_is_its_ow
     provider: FakeProvider, wire: str
 ) -> None:
     module = library(openai)
-    body: dict[str, Any] = {"model": "m", "input" if wire == "responses" else "messages": history()}
+    body: dict[str, Any] = {"model": "m", "input" if wire == "responses" else "messages": history(newest="long " * 400)}
     path = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}[wire]
     if wire == "messages":
         body["max_tokens"] = 99
     for sent in (True, False):
         provider.reset(*["overflow;window=800"] * 9)
-        used = wrap(http(module, openai.OpenAI), window=100_000 if sent else 10)
+        used = wrap(http(module, openai.OpenAI), window=100_000 if sent else 200)
         response = used.post(provider.base_url + path, json=body)
         assert response.status_code == 400
         assert response.json()["error"]["message"]

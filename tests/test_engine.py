@@ -1,0 +1,418 @@
+"""The engine, driven by hand: canned answers, no network, no mocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ctxproxy.effects import Answer, Call, Effect, Keep, Outcome, Send, Summarize
+from ctxproxy.errors import ContextOverflowError
+from ctxproxy.policy import Policy, preset
+from ctxproxy.runtime import Runtime
+from ctxproxy.strategies.summarize import SECTIONS
+
+WINDOW = 4_000
+GOOD = "\n".join(f"### {name}\n- about {name.lower()} of src/m1.py and ticket 4711" for name in SECTIONS)
+
+
+def history(turns: int, *, words: int = 60, start: str = "Find the leak.") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{"role": "system", "content": "You fix bugs."}, {"role": "user", "content": start}]
+    for i in range(turns):
+        call = {"id": f"c{i}", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": f"m{i}.py"})}}
+        found.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        found.append({"role": "tool", "tool_call_id": f"c{i}", "content": f"file {i}: " + f"value_{i} = {i * 37} " * words})
+    return found
+
+
+def body(messages: list[dict[str, Any]], **more: Any) -> bytes:
+    return json.dumps({"model": "gpt-4o", "messages": messages, **more}).encode()
+
+
+class Provider:
+    """Answers effects: sends by a function of the attempt, summaries by a text or a failure."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        answer: Callable[[int, bytes], Answer] = lambda _n, _b: Answer(status=200),
+        summary: str | Answer | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.answer = answer
+        self.summary = summary
+        self.sent: list[bytes] = []
+        self.asked: list[bytes] = []
+
+    def __call__(self, effect: Effect) -> Any:
+        if isinstance(effect, Send):
+            self.sent.append(effect.body)
+            return self.answer(effect.attempt, effect.body)
+        if isinstance(effect, Summarize):
+            self.asked.append(effect.body)
+            if isinstance(self.summary, str):
+                choice = {"message": {"role": "assistant", "content": self.summary}, "finish_reason": "stop"}
+                return Answer(status=200, body=json.dumps({"choices": [choice]}).encode())
+            return self.summary
+        return self.runtime.perform(effect)
+
+    def run(self, call: Call) -> Outcome:
+        from ctxproxy.effects import drive
+
+        return drive(self.runtime.engine.run(call), self)
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime(policy=replace(Policy(), summaries=False), window=WINDOW, clock=lambda: 1_000.0)
+
+
+def call(runtime: Runtime, messages: list[dict[str, Any]], **options: Any) -> Call:
+    more = options.pop("more", {})
+    return runtime.call(api="chat", body=body(messages, **more), account="a", upstream="http://u", **options)
+
+
+def overflow(limit: int, prompt: int) -> Answer:
+    text = (
+        f"This model's maximum context length is {limit} tokens. However, your messages resulted in {prompt} tokens. "
+        "Please reduce the length of the messages."
+    )
+    error = {"message": text, "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
+    return Answer(status=400, body=json.dumps({"error": error}).encode())
+
+
+def test_below_the_first_threshold_the_body_is_the_very_same(runtime: Runtime) -> None:
+    provider = Provider(runtime)
+    request = call(runtime, history(2))
+    outcome = provider.run(request)
+    assert provider.sent[0] is request.body
+    assert outcome.report is not None
+    assert (outcome.report.level, outcome.report.reason, outcome.report.changed) == ("NORMAL", None, False)
+
+
+def fill(runtime: Runtime, share: float) -> list[dict[str, Any]]:
+    """A history that fills the window to at least `share`, by less than one small message more."""
+    messages = history(3)
+    while True:
+        report = runtime.engine.measure(call(runtime, messages))
+        if report.tokens_before >= share * WINDOW:
+            return messages
+        room = share * WINDOW - report.tokens_before
+        messages = [*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on " * int(max(1, min(80, room / 3)))}]
+
+
+@pytest.mark.parametrize(
+    ("share", "level", "reason"),
+    [(0.5, "NORMAL", None), (0.81, "WARNING", None), (0.91, "COMPRESS", "proactive"), (0.96, "EMERGENCY", "proactive"), (1.01, "OVERFLOW", "overflow")],
+)
+def test_each_level_has_its_action_and_its_reason(share: float, level: str, reason: str | None, runtime: Runtime) -> None:
+    provider = Provider(runtime)
+    outcome = provider.run(call(runtime, fill(runtime, share)))
+    assert outcome.report is not None
+    assert (outcome.report.level, outcome.report.reason) == (level, reason)
+    if reason:
+        assert outcome.compaction is not None
+        assert outcome.compaction.reason == reason
+        assert outcome.report.tokens_after <= 0.7 * WINDOW
+        assert len(provider.sent[0]) < len(call(runtime, fill(runtime, share)).body)
+
+
+def test_a_provider_that_refuses_once_gets_exactly_one_more_request(runtime: Runtime) -> None:
+    provider = Provider(runtime, answer=lambda n, b: overflow(2_000, 2_600) if n == 1 else Answer(status=200))
+    outcome = provider.run(call(runtime, history(11)))
+    assert len(provider.sent) == 2
+    assert len(provider.sent[1]) < len(provider.sent[0])
+    assert outcome.error is None
+    assert outcome.report is not None
+    assert (outcome.report.reason, outcome.report.retries) == ("retry", 1)
+    assert outcome.report.tokens_after <= 2_000
+
+
+def test_what_was_learned_from_a_refusal_acts_before_the_next_send(runtime: Runtime) -> None:
+    provider = Provider(runtime, answer=lambda n, b: overflow(2_000, 2_600) if n == 1 else Answer(status=200))
+    provider.run(call(runtime, history(11)))
+    calm = Provider(runtime)
+    outcome = calm.run(call(runtime, history(13)))
+    assert len(calm.sent) == 1
+    assert outcome.report is not None
+    assert (outcome.report.window, outcome.report.window_source) == (2_000, "learned")
+    assert outcome.report.tokens_after <= 2_000
+
+
+def test_a_retry_is_remembered_and_replayed(runtime: Runtime) -> None:
+    provider = Provider(runtime, answer=lambda n, b: overflow(2_000, 2_600) if n == 1 else Answer(status=200))
+    provider.run(call(runtime, history(11)))
+    calm = Provider(runtime)
+    outcome = calm.run(call(runtime, [*history(11), {"role": "assistant", "content": "done"}, {"role": "user", "content": "and?"}]))
+    assert outcome.report is not None
+    assert outcome.report.replayed
+    first, second = json.loads(provider.sent[1])["messages"], json.loads(calm.sent[0])["messages"]
+    assert second[: len(first)] == first
+
+
+def test_a_provider_that_always_refuses_gets_a_bounded_number_of_requests(runtime: Runtime) -> None:
+    provider = Provider(runtime, answer=lambda n, b: overflow(1_500, len(b) // 3))
+    outcome = provider.run(call(runtime, history(11)))
+    assert len(provider.sent) == 1 + runtime.policy.max_retries
+    assert [len(b) for b in provider.sent] == sorted({len(b) for b in provider.sent}, reverse=True)
+    assert isinstance(outcome.error, ContextOverflowError)
+    assert outcome.error.reason == "retry"
+    assert outcome.answer.status == 400
+    calls = len(provider.sent)
+    for turn in range(12, 32):
+        provider.run(call(runtime, history(turn)))
+    # The breaker opens after the second turn: every further turn is one request, as without ctxproxy.
+    assert len(provider.sent) - calls <= 3 + 19
+
+
+def test_success_closes_the_breaker(runtime: Runtime) -> None:
+    refusing = Provider(runtime, answer=lambda n, b: overflow(1_500, len(b) // 3))
+    for turn in (11, 12, 13):
+        refusing.run(call(runtime, history(turn)))
+    Provider(runtime).run(call(runtime, history(2)))
+    once = Provider(runtime, answer=lambda n, b: overflow(1_400, 2_600) if n == 1 else Answer(status=200))
+    assert once.run(call(runtime, history(14))).error is None
+
+
+def test_output_too_long_lowers_the_limit_and_cuts_nothing(runtime: Runtime) -> None:
+    text = "This model's maximum context length is 4000 tokens. However, you requested 5200 tokens (1200 in the messages, 4000 in the completion). Please reduce the length of the messages or completion."
+    refusal = Answer(status=400, body=json.dumps({"error": {"message": text, "code": "context_length_exceeded"}}).encode())
+    provider = Provider(runtime, answer=lambda n, b: refusal if n == 1 else Answer(status=200))
+    request = call(runtime, history(3), more={"max_tokens": 4000})
+    outcome = provider.run(request)
+    assert len(provider.sent) == 2
+    first, second = json.loads(provider.sent[0]), json.loads(provider.sent[1])
+    assert second["messages"] == first["messages"]
+    assert 16 <= second["max_tokens"] <= 2_800
+    assert outcome.report is not None
+    assert outcome.report.strategies == ("max_tokens",)
+
+
+@pytest.mark.parametrize("status", [400, 429, 500])
+def test_other_errors_pass_with_one_request(status: int, runtime: Runtime) -> None:
+    answer = Answer(status=status, body=b'{"error":{"message":"tool result said: maximum context length is 10 tokens exceeded? no."}}'[:40])
+    provider = Provider(runtime, answer=lambda n, b: answer)
+    outcome = provider.run(call(runtime, history(3)))
+    assert len(provider.sent) == 1
+    assert outcome.answer is answer
+    assert outcome.error is None
+
+
+def test_a_body_that_is_no_request_goes_out_untouched(runtime: Runtime) -> None:
+    provider = Provider(runtime)
+    request = runtime.call(api="chat", body=b"not json", account="a")
+    assert provider.run(request).report is None
+    assert provider.sent == [b"not json"]
+
+
+def test_what_is_cut_is_archived_before_it_is_sent(runtime: Runtime) -> None:
+    order: list[str] = []
+    provider = Provider(runtime)
+
+    def perform(effect: Effect) -> Any:
+        order.append(type(effect).__name__)
+        if isinstance(effect, Keep):
+            assert all(o.data for o in effect.originals)
+        return provider(effect)
+
+    from ctxproxy.effects import drive
+
+    outcome = drive(runtime.engine.run(call(runtime, history(14))), perform)
+    assert order.index("Keep") < order.index("Send")
+    assert outcome.report.archived
+    for ident in outcome.report.archived:
+        assert runtime.archive is not None
+        assert runtime.archive.restore("chat:a", ident)
+        assert runtime.archive.restore("chat:b", ident) is None
+
+
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_off_means_off_also_on_overflow(mode: str) -> None:
+    runtime = Runtime(policy=preset("default", mode=mode, summaries=False), window=WINDOW)
+    provider = Provider(runtime, answer=lambda n, b: overflow(2_000, 2_600))
+    request = call(runtime, history(20))
+    outcome = provider.run(request)
+    assert provider.sent == [request.body]
+    assert outcome.answer.status == 400
+    assert (outcome.report is not None) == (mode == "observe")
+
+
+def test_a_guessed_window_never_triggers_but_learns() -> None:
+    runtime = Runtime(policy=preset("default", summaries=False))
+    big = history(400)
+    request = runtime.call(api="chat", body=json.dumps({"model": "unheard-of", "messages": big}).encode(), account="a")
+    provider = Provider(runtime, answer=lambda n, b: overflow(3_000, 90_000) if n == 1 else Answer(status=200))
+    outcome = provider.run(request)
+    assert provider.sent[0] is request.body
+    assert len(provider.sent) == 2
+    assert outcome.report is not None
+    assert outcome.report.reason == "retry"
+
+
+def test_a_prompt_whose_fixed_part_is_too_large_is_a_typed_error(runtime: Runtime) -> None:
+    provider = Provider(runtime)
+    with pytest.raises(ContextOverflowError) as caught:
+        provider.run(call(runtime, [{"role": "system", "content": "rule " * 5_000}, {"role": "user", "content": "hi"}]))
+    assert not provider.sent
+    assert caught.value.context_window == WINDOW
+    assert caught.value.fixed["system"] > WINDOW
+    assert caught.value.reason == "overflow"
+
+
+def test_two_conversations_with_one_beginning_do_not_share(runtime: Runtime) -> None:
+    Provider(runtime).run(call(runtime, history(14)))
+    other = [*history(14)[:-2], {"role": "assistant", "content": "something else"}, {"role": "user", "content": "go on"}]
+    provider = Provider(runtime)
+    outcome = provider.run(call(runtime, other))
+    assert outcome.report is not None
+    assert not outcome.report.replayed
+
+
+def test_two_accounts_with_one_conversation_do_not_share(runtime: Runtime) -> None:
+    Provider(runtime).run(call(runtime, history(14)))
+    mine = runtime.call(api="chat", body=body(history(15)), account="b", upstream="http://u")
+    outcome = Provider(runtime).run(mine)
+    assert outcome.report is not None
+    assert not outcome.report.replayed
+
+
+def test_an_edited_history_is_a_new_lineage(runtime: Runtime) -> None:
+    Provider(runtime).run(call(runtime, history(14)))
+    edited = history(6, start="Find the leak.")
+    edited[3] = {**edited[3], "content": "the client rewrote this"}
+    provider = Provider(runtime)
+    provider.run(call(runtime, edited))
+    assert json.loads(provider.sent[0])["messages"] == edited
+
+
+def test_moved_cache_markers_and_block_forms_still_match(runtime: Runtime) -> None:
+    Provider(runtime).run(call(runtime, history(14)))
+    flipped = history(15)
+    flipped[1] = {"role": "user", "content": [{"type": "text", "text": "Find the leak.", "cache_control": {"type": "ephemeral"}}]}
+    outcome = Provider(runtime).run(call(runtime, flipped))
+    assert outcome.report is not None
+    assert outcome.report.replayed or outcome.report.reason
+
+
+# -- summaries
+
+
+@pytest.fixture
+def talking() -> Runtime:
+    return Runtime(window=WINDOW, clock=lambda: 1_000.0)
+
+
+def test_a_summary_is_asked_for_and_stands_in_the_prompt(talking: Runtime) -> None:
+    provider = Provider(talking, summary=GOOD)
+    outcome = provider.run(call(talking, history(14)))
+    assert len(provider.asked) == 1
+    assert outcome.report is not None
+    assert "summarize" in outcome.report.strategies
+    sent = provider.sent[0].decode()
+    assert sent.count("### Decisions Made") == 1
+    assert sent.count("<context_notes") == 1
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        None,
+        "",
+        "Sure!",
+        "error: overloaded, please retry later, this is not a summary at all, sorry about that, bye",
+        Answer(status=500, body=b"{}"),
+        Answer(status=200, body=b"garbage"),
+        Answer(status=200, body=b'{"choices":[]}'),
+        "### Decisions Made\n" + "word " * 9_000,
+    ],
+)
+def test_a_failed_summary_falls_back_to_the_labelled_notes(summary: Any, talking: Runtime) -> None:
+    provider = Provider(talking, summary=summary)
+    outcome = provider.run(call(talking, history(14)))
+    assert outcome.answer.status == 200
+    assert outcome.report is not None
+    assert "summarize" not in outcome.report.strategies
+    assert "kind=\\\"notes\\\"" in provider.sent[0].decode()
+    assert talking.engine.summary_faults == 1
+
+
+def test_summaries_that_keep_failing_are_not_asked_for_again(talking: Runtime) -> None:
+    provider = Provider(talking, summary=None)
+    for turn in range(14, 60, 4):
+        provider.run(call(talking, history(turn)))
+    assert len(provider.asked) == 2
+
+
+def test_a_second_compaction_updates_the_summary_and_there_is_only_one(talking: Runtime) -> None:
+    provider = Provider(talking, summary=GOOD)
+    for turn in range(12, 60):
+        provider.run(call(talking, history(turn)))
+        assert provider.sent[-1].decode().count("### Decisions Made") <= 1
+    assert len(provider.asked) >= 2
+    assert any("merge it" in asked.decode() for asked in provider.asked[1:])
+
+
+def test_a_summary_prepared_ahead_is_used_without_waiting(talking: Runtime) -> None:
+    from ctxproxy.effects import drive
+
+    warning = fill(talking, 0.82)
+    provider = Provider(talking, summary=GOOD)
+    assert drive(talking.engine.summarize_ahead(call(talking, warning)), provider) is True
+    assert len(provider.asked) == 1
+    more = [*warning, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "more " * 500}]
+    outcome = provider.run(call(talking, more))
+    assert len(provider.asked) == 1
+    assert outcome.report is not None
+    assert "summarize" in outcome.report.strategies
+
+
+def test_a_summary_request_is_bounded_by_the_window(talking: Runtime) -> None:
+    provider = Provider(talking, summary=GOOD)
+    provider.run(call(talking, history(60)))
+    assert len(provider.asked) == 1
+    asked = talking.call(api="chat", body=provider.asked[0], account="a")
+    assert talking.engine.measure(asked).tokens_before <= WINDOW
+
+
+# -- learning from usage
+
+
+def test_usage_anchors_the_next_measurement(runtime: Runtime) -> None:
+    request = call(runtime, history(6))
+    outcome = Provider(runtime).run(request)
+    counted = outcome.report.tokens_after if outcome.report else 0
+    runtime.engine.observe(request, outcome, {"prompt_tokens": counted + 300})
+    report = runtime.engine.measure(call(runtime, history(7)))
+    assert report.basis == "anchored"
+    assert report.tokens_before > counted + 300
+
+
+def test_silent_truncation_is_learned_and_cured_on_the_next_turn(runtime: Runtime) -> None:
+    request = call(runtime, history(6))
+    outcome = Provider(runtime).run(request)
+    counted = outcome.report.tokens_after if outcome.report else 0
+    runtime.engine.observe(request, outcome, {"prompt_tokens": counted})
+    request = call(runtime, history(10))
+    outcome = Provider(runtime).run(request)
+    seen = runtime.engine.observe(request, outcome, {"prompt_tokens": counted + 5})
+    assert seen.truncated
+    provider = Provider(runtime)
+    after = provider.run(call(runtime, history(11))).report
+    assert after is not None
+    assert after.window_source == "learned"
+    assert after.tokens_after <= counted + 5
+
+
+def test_a_stop_at_the_windows_edge_is_learned(runtime: Runtime) -> None:
+    request = call(runtime, history(6))
+    outcome = Provider(runtime).run(request)
+    counted = outcome.report.tokens_after if outcome.report else 0
+    usage = {"prompt_tokens": counted, "completion_tokens": 50}
+    assert runtime.engine.observe(request, outcome, usage, stop="model_context_window_exceeded").window_reached
+    after = Provider(runtime).run(call(runtime, history(8))).report
+    assert after is not None
+    assert after.window == counted + 50
