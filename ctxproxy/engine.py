@@ -9,7 +9,7 @@ from typing import Any
 from ctxproxy.budget import Level, Usage, level_of, usage_of
 from ctxproxy.compaction import CompactReason
 from ctxproxy.conversation import Conversation
-from ctxproxy.edits import Item, Replace, apply, splice
+from ctxproxy.edits import Drop, Item, Replace, apply, splice
 from ctxproxy.effects import Answer, Call, Effect, Keep, Outcome, Prepared, Recall, Remember, Report, Send, Summarize
 from ctxproxy.errors import SummaryError, WireFormatError
 from ctxproxy.ledger import Entry, match
@@ -220,10 +220,13 @@ class Engine:
         keep = None
         if policy.literal_window and not explicit:
             keep = policy.emergency_keep_messages if level >= Level.EMERGENCY else policy.keep_messages
-        summary = None if explicit else (yield from self._summary(call, state, steps, reason))
-        plan = make_plan(
-            self.reader, call, conversation, info, target, steps, keep=keep, summary=summary.text if summary else None
-        )
+        plan = make_plan(self.reader, call, conversation, info, target, steps, keep=keep)
+        if not explicit and not plan.faults and any(isinstance(edit, Drop) for edit in plan.edits):
+            # Only what is dropped needs a summary: cheaper steps may have been enough.
+            summary = yield from self._summary(call, state, steps, reason)
+            if summary is not None:
+                text = summary.text
+                plan = make_plan(self.reader, call, conversation, info, target, steps, keep=keep, summary=text)
         if plan.faults:
             self.faults += 1
             return replace(base, report=replace(base.report, faults=plan.faults))

@@ -28,6 +28,15 @@ def history(turns: int, *, words: int = 60, start: str = "Find the leak.") -> li
     return found
 
 
+def chat(turns: int, *, words: int = 30) -> list[dict[str, Any]]:
+    """A conversation without tools: only dropping and summarizing help."""
+    found: list[dict[str, Any]] = [{"role": "user", "content": "Plan a trip to Oslo."}]
+    for i in range(turns):
+        found.append({"role": "assistant", "content": f"Option {i}: hotel H{i}23, " + f"price {i * 37} euro. " * words})
+        found.append({"role": "user", "content": f"What about day {i}? " + "Tell me more of it. " * 4})
+    return found
+
+
 def body(messages: list[dict[str, Any]], **more: Any) -> bytes:
     return json.dumps({"model": "gpt-4o", "messages": messages, **more}).encode()
 
@@ -94,9 +103,11 @@ def test_below_the_first_threshold_the_body_is_the_very_same(runtime: Runtime) -
     assert (outcome.report.level, outcome.report.reason, outcome.report.changed) == ("NORMAL", None, False)
 
 
-def fill(runtime: Runtime, share: float) -> list[dict[str, Any]]:
+def fill(
+    runtime: Runtime, share: float, begin: list[dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
     """A history that fills the window to at least `share`, by less than one small message more."""
-    messages = history(3)
+    messages = begin or history(3)
     while True:
         report = runtime.engine.measure(call(runtime, messages))
         if report.tokens_before >= share * WINDOW:
@@ -265,7 +276,8 @@ def test_a_prompt_whose_fixed_part_is_too_large_is_a_typed_error(runtime: Runtim
 
 def test_two_conversations_with_one_beginning_do_not_share(runtime: Runtime) -> None:
     Provider(runtime).run(call(runtime, history(14)))
-    other = [*history(14)[:-2], {"role": "assistant", "content": "something else"}, {"role": "user", "content": "go on"}]
+    other = history(15)
+    other[5] = {**other[5], "content": "something else was read here"}
     provider = Provider(runtime)
     outcome = provider.run(call(runtime, other))
     assert outcome.report is not None
@@ -308,7 +320,7 @@ def talking() -> Runtime:
 
 def test_a_summary_is_asked_for_and_stands_in_the_prompt(talking: Runtime) -> None:
     provider = Provider(talking, summary=GOOD)
-    outcome = provider.run(call(talking, history(14)))
+    outcome = provider.run(call(talking, chat(20)))
     assert len(provider.asked) == 1
     assert outcome.report is not None
     assert "summarize" in outcome.report.strategies
@@ -332,7 +344,7 @@ def test_a_summary_is_asked_for_and_stands_in_the_prompt(talking: Runtime) -> No
 )
 def test_a_failed_summary_falls_back_to_the_labelled_notes(summary: Any, talking: Runtime) -> None:
     provider = Provider(talking, summary=summary)
-    outcome = provider.run(call(talking, history(14)))
+    outcome = provider.run(call(talking, chat(20)))
     assert outcome.answer.status == 200
     assert outcome.report is not None
     assert "summarize" not in outcome.report.strategies
@@ -342,15 +354,15 @@ def test_a_failed_summary_falls_back_to_the_labelled_notes(summary: Any, talking
 
 def test_summaries_that_keep_failing_are_not_asked_for_again(talking: Runtime) -> None:
     provider = Provider(talking, summary=None)
-    for turn in range(14, 60, 4):
-        provider.run(call(talking, history(turn)))
+    for turn in range(20, 90, 6):
+        provider.run(call(talking, chat(turn)))
     assert len(provider.asked) == 2
 
 
 def test_a_second_compaction_updates_the_summary_and_there_is_only_one(talking: Runtime) -> None:
     provider = Provider(talking, summary=GOOD)
-    for turn in range(12, 60):
-        provider.run(call(talking, history(turn)))
+    for turn in range(20, 120, 10):
+        provider.run(call(talking, chat(turn)))
         assert provider.sent[-1].decode().count("### Decisions Made") <= 1
     assert len(provider.asked) >= 2
     assert any("merge it" in asked.decode() for asked in provider.asked[1:])
@@ -359,7 +371,7 @@ def test_a_second_compaction_updates_the_summary_and_there_is_only_one(talking: 
 def test_a_summary_prepared_ahead_is_used_without_waiting(talking: Runtime) -> None:
     from ctxproxy.effects import drive
 
-    warning = fill(talking, 0.82)
+    warning = fill(talking, 0.82, begin=chat(3))
     provider = Provider(talking, summary=GOOD)
     assert drive(talking.engine.summarize_ahead(call(talking, warning)), provider) is True
     assert len(provider.asked) == 1
@@ -372,7 +384,7 @@ def test_a_summary_prepared_ahead_is_used_without_waiting(talking: Runtime) -> N
 
 def test_a_summary_request_is_bounded_by_the_window(talking: Runtime) -> None:
     provider = Provider(talking, summary=GOOD)
-    provider.run(call(talking, history(60)))
+    provider.run(call(talking, chat(60)))
     assert len(provider.asked) == 1
     asked = talking.call(api="chat", body=provider.asked[0], account="a")
     assert talking.engine.measure(asked).tokens_before <= WINDOW
@@ -391,7 +403,8 @@ def test_usage_anchors_the_next_measurement(runtime: Runtime) -> None:
     assert report.tokens_before > counted + 300
 
 
-def test_silent_truncation_is_learned_and_cured_on_the_next_turn(runtime: Runtime) -> None:
+def test_silent_truncation_is_learned_and_cured_on_the_next_turn() -> None:
+    runtime = Runtime(policy=replace(Policy(), summaries=False), window=20_000, clock=lambda: 1_000.0)
     request = call(runtime, history(6))
     outcome = Provider(runtime).run(request)
     counted = outcome.report.tokens_after if outcome.report else 0

@@ -18,10 +18,6 @@ import os
 NAME = float(os.environ.get("NAME", 0.45))
 LAB = float(os.environ.get("LAB", 1.0))
 LAM = float(os.environ.get("LAM", 0.4))
-PURP = float(os.environ.get("PURP", 6))
-LM = float(os.environ.get("LM", 0))
-LMN = int(os.environ.get("LMN", 2))
-RARE = float(os.environ.get("RARE", 0))
 MATE = float(os.environ.get("MATE", 1.0))
 HEAD = float(os.environ.get("HEAD", 1.5))
 
@@ -48,7 +44,7 @@ def digest(
     known = {t for _, _, t, _ in tokens(stays, opening=False)} if stays else set()
     values = _values(passages, facts, known)
     calls = _calls(passages)
-    order = _rank(passages, facts, values, calls, budget * 1.5)
+    order = _rank(facts, values, calls, budget * 1.5)
     if not order:
         return ""
     order += _rest(facts)
@@ -102,31 +98,12 @@ def _values(passages, facts, known):
     }
 
 
-def _rank(parts_, facts, values, calls, limit):
-    import re as _re
-    W = _re.compile(r"[A-Za-z_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
-    wdf = {}
-    fw = {}
-    if RARE:
-        for at, group in enumerate(facts):
-            seen = set()
-            for n, fact in enumerate(group):
-                ws = set(W.findall(fact.text.lower()))
-                fw[at, n] = ws
-                seen |= ws
-            for w in seen: wdf[w] = wdf.get(w, 0) + 1
-        lim = max(3, len(set(p.index for p in parts_)) / 5)
-        for k, ws in fw.items():
-            f = facts[k[0]][k[1]]
-            rare = [w for w in ws if wdf[w] <= lim]
-            # a rare word besides the token itself
-            fw[k] = len(rare) >= 2 or (len(rare) == 1 and rare[0] not in (t.lower() for t in f.tokens))
+def _rank(facts, values, calls, limit):
     heap = []
     place: dict[str, tuple[int, int]] = {}
     for at, group in enumerate(facts):
         for n, fact in enumerate(group):
             gain = LAB * sum([values.get(t, 0.0) for t in fact.tokens])
-            if RARE and fact.form == "line" and not fw[at, n]: gain *= RARE
             if gain > 0.05 and fact.text:
                 heap.append((-gain / fact.cost, at, n, "", 0.0))
             if fact.form == "line":
@@ -163,7 +140,6 @@ def _rank(parts_, facts, values, calls, limit):
                     for t in fact.tokens
                 ]
             )
-            if RARE and fact.form == "line" and not fw[at, n]: gain *= RARE
             now = -gain / fact.cost
             if gain <= 0.05:
                 continue
@@ -173,8 +149,7 @@ def _rank(parts_, facts, values, calls, limit):
             taken.add((at, n))
             new = 0.0
             for t, w in zip(fact.tokens, fact.weights):
-                if not dull: named.discard(t)
-                elif t not in covered: named.add(t)
+                named.discard(t)
                 if t not in covered:
                     covered.add(t)
                     if w > new:
@@ -185,14 +160,6 @@ def _rank(parts_, facts, values, calls, limit):
                                 covered.add(t[k + 1 :])
             order.append(Step(at, n))
             spent += fact.cost
-            if LM and fact.form == "line":
-                v = max([values.get(t, 0.0) for t in fact.tokens], default=0.0)
-                group = facts[at]
-                for m in (n - 1, n + 1)[:LMN]:
-                    if 0 <= m < len(group) and (at, m) not in taken and group[m].form == "line" and group[m].text:
-                        mate = group[m]
-                        g = LM * v + sum([values.get(t, 0.0) for t in mate.tokens if t not in covered])
-                        heapq.heappush(heap, (-g / mate.cost, at, m, "", LM * v))
             if fact.form == "field" and new >= 1.8 and MATE:
                 group = facts[at]
                 for m in (n + 1, n - 1):
@@ -207,13 +174,6 @@ def _rank(parts_, facts, values, calls, limit):
                         g = MATE + sum([values.get(t, 0.0) for t in mate.tokens if t not in covered])
                         heapq.heappush(heap, (-g / mate.cost, at, m, "", MATE))
                         break
-        if PURP and at not in opened and parts_[at].kind == "tool_call" and len(facts[at]) <= 4:
-            b = at - 1
-            while b >= 0 and parts_[b].kind == "tool_call" and parts_[b].index == parts_[at].index: b -= 1
-            if b >= 0 and parts_[b].kind == "text" and parts_[b].role == "assistant" and facts[b]:
-                m = len(facts[b]) - 1
-                if (b, m) not in taken and facts[b][m].text:
-                    heapq.heappush(heap, (-PURP / facts[b][m].cost, b, m, "", PURP))
         if at not in opened:
             opened.add(at)
             spent += 3

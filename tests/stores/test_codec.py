@@ -80,6 +80,11 @@ def test_bytes_cost_their_own_size_and_little_more() -> None:
     assert len(encode(entry(items=(0, data, 5)))) - len(data) < 500
 
 
+def test_another_version_is_not_read_as_this_one() -> None:
+    with pytest.raises(LedgerError, match="later version"):
+        decode(b"\x02" + encode(entry())[1:])
+
+
 def test_a_field_of_another_release_does_no_harm() -> None:
     fields = msgspec.msgpack.decode(encode(entry())[1:])
     fields["later"] = 1

@@ -48,6 +48,9 @@ def test_a_bound_expires_and_a_repeated_one_lives_on(limits: Limits, clock: Cloc
     assert limits.get(KEY, now=clock()) is None
     limits.learn(KEY, 9_000, now=clock())
     assert limits.get(KEY, now=clock()) == 9_000
+    clock.pass_by(1.1 * DAY)
+    limits.learn(KEY, 9_500, now=clock())
+    assert limits.get(KEY, now=clock()) == 9_500
 
 
 def test_a_bound_outlives_the_process_with_its_age(store: SqliteStore, clock: Clock) -> None:
