@@ -7,7 +7,7 @@ must come out byte-identical; compacted to 90, 70, 50, 30 and 15 % of its size a
 must break no rule that it kept before (the strict fake provider's rules, and convdata's pairs), keep system, developer,
 tools, parameters and the newest typed user message verbatim, keep the first typed one, leave untouched messages the
 same bytes, and fit by an exact o200k count that is not ctxproxy's. "Cannot fit" is right only where the parts that stay
-are too large.
+are too large; a prompt that is too large by less than the margin of its measure is sent in its smallest form.
 
 Modes: `own` (the API's own provider), `strict` (nothing known: roles alternate, no user after a tool), `bound`
 (Messages with thinking that is bound to its prefix). Without --all a sample is taken: all captures, and of each source
@@ -157,7 +157,7 @@ class Judge:
         media = sum(p.tokens for m in conversation.messages for p in m.parts if p.kind == "media")
         return count_texts(texts) + 4 * messages + conversation.fixed.tools + media
 
-    def faults(self, body: bytes, after: Conversation, target: int) -> list[str]:
+    def faults(self, body: bytes, after: Conversation, target: int, edits: int) -> list[str]:
         value = json.loads(body)
         found = [
             f"{profile}: {rule}"
@@ -181,6 +181,9 @@ class Judge:
         found += self.users(after)
         if not in_order([m.raw for m in now], self.raws):
             found.append("untouched messages out of order")
+        known = set(self.raws)
+        if sum(m.raw not in known for m in now) > edits:
+            found.append("more messages changed than the edits name")
         opaque = [m for m in before if m.opaque]
         if len(opaque) != len([m for m in now if m.opaque]):
             found.append("an opaque entry is gone")
@@ -330,6 +333,13 @@ def run_one(
     if conversation.hands_off:
         row.cannot["left alone: " + conversation.hands_off] += 1
         return
+    if window and prepared.report.tokens_after > window >= prepared.report.tokens_after - prepared.report.margin:
+        # Larger by less than the measure's margin: the smallest form is sent, and the provider decides.
+        least, part = floor(conversation, target)
+        row.cannot[f"{part} (within the margin)"] += 1
+        if least + SLACK <= target:
+            row.violations.append(f"{where}: not cut to {target}, floor {least}")
+        return
     if prepared.body == case.body:
         row.unchanged += 1
         if conversation.tokens > target:
@@ -337,7 +347,9 @@ def run_one(
         row.fits += 1
         return
     after = runtime.engine.reader.read(prepared.body, call.wire)
-    faults = judge.faults(prepared.body, after, target)
+    notes = sum(e["edit"] == "note" for e in prepared.explanation)
+    touched = {e["message"] for e in prepared.explanation if e["edit"] in ("replace", "strip")}
+    faults = judge.faults(prepared.body, after, target, notes + len(touched))
     row.violations += [f"{where}: {fault}" for fault in faults]
     row.fits += not faults
     again: Prepared = drive(runtime.engine.prepare(replace(call, body=prepared.body)), runtime.perform)
@@ -350,7 +362,7 @@ def main() -> int:
     arguments.add_argument("shared", type=Path)
     arguments.add_argument("--all", action="store_true")
     arguments.add_argument("--jobs", type=int, default=2)
-    arguments.add_argument("--budget", type=int, default=3_000_000, help="tokens of the sample, roughly")
+    arguments.add_argument("--budget", type=int, default=1_200_000, help="tokens of the sample, roughly")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--source", help="only this source")
     arguments.add_argument("--modes", default="own,strict,bound")

@@ -22,9 +22,15 @@ GOOD = "\n".join(f"### {name}\n- about {name.lower()} of src/m1.py and ticket 47
 def history(turns: int, *, words: int = 60, start: str = "Find the leak.") -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"role": "system", "content": "You fix bugs."}, {"role": "user", "content": start}]
     for i in range(turns):
-        call = {"id": f"c{i}", "type": "function", "function": {"name": "read", "arguments": json.dumps({"path": f"m{i}.py"})}}
+        call = {
+            "id": f"c{i}",
+            "type": "function",
+            "function": {"name": "read", "arguments": json.dumps({"path": f"m{i}.py"})},
+        }
         found.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        found.append({"role": "tool", "tool_call_id": f"c{i}", "content": f"file {i}: " + f"value_{i} = {i * 37} " * words})
+        found.append(
+            {"role": "tool", "tool_call_id": f"c{i}", "content": f"file {i}: " + f"value_{i} = {i * 37} " * words}
+        )
     return found
 
 
@@ -103,9 +109,7 @@ def test_below_the_first_threshold_the_body_is_the_very_same(runtime: Runtime) -
     assert (outcome.report.level, outcome.report.reason, outcome.report.changed) == ("NORMAL", None, False)
 
 
-def fill(
-    runtime: Runtime, share: float, begin: list[dict[str, Any]] | None = None
-) -> list[dict[str, Any]]:
+def fill(runtime: Runtime, share: float, begin: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
     """A history that fills the window to at least `share`, by less than one small message more."""
     messages = begin or history(3)
     while True:
@@ -113,14 +117,26 @@ def fill(
         if report.tokens_before >= share * WINDOW:
             return messages
         room = share * WINDOW - report.tokens_before
-        messages = [*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on " * int(max(1, min(80, room / 3)))}]
+        messages = [
+            *messages,
+            {"role": "assistant", "content": "ok"},
+            {"role": "user", "content": "go on " * int(max(1, min(80, room / 3)))},
+        ]
 
 
 @pytest.mark.parametrize(
     ("share", "level", "reason"),
-    [(0.5, "NORMAL", None), (0.81, "WARNING", None), (0.91, "COMPRESS", "proactive"), (0.96, "EMERGENCY", "proactive"), (1.01, "OVERFLOW", "overflow")],
+    [
+        (0.5, "NORMAL", None),
+        (0.81, "WARNING", None),
+        (0.91, "COMPRESS", "proactive"),
+        (0.96, "EMERGENCY", "proactive"),
+        (1.01, "OVERFLOW", "overflow"),
+    ],
 )
-def test_each_level_has_its_action_and_its_reason(share: float, level: str, reason: str | None, runtime: Runtime) -> None:
+def test_each_level_has_its_action_and_its_reason(
+    share: float, level: str, reason: str | None, runtime: Runtime
+) -> None:
     provider = Provider(runtime)
     outcome = provider.run(call(runtime, fill(runtime, share)))
     assert outcome.report is not None
@@ -158,7 +174,9 @@ def test_a_retry_is_remembered_and_replayed(runtime: Runtime) -> None:
     provider = Provider(runtime, answer=lambda n, b: overflow(2_000, 2_600) if n == 1 else Answer(status=200))
     provider.run(call(runtime, history(11)))
     calm = Provider(runtime)
-    outcome = calm.run(call(runtime, [*history(11), {"role": "assistant", "content": "done"}, {"role": "user", "content": "and?"}]))
+    outcome = calm.run(
+        call(runtime, [*history(11), {"role": "assistant", "content": "done"}, {"role": "user", "content": "and?"}])
+    )
     assert outcome.report is not None
     assert outcome.report.replayed
     first, second = json.loads(provider.sent[1])["messages"], json.loads(calm.sent[0])["messages"]
@@ -191,7 +209,9 @@ def test_success_closes_the_breaker(runtime: Runtime) -> None:
 
 def test_output_too_long_lowers_the_limit_and_cuts_nothing(runtime: Runtime) -> None:
     text = "This model's maximum context length is 4000 tokens. However, you requested 5200 tokens (1200 in the messages, 4000 in the completion). Please reduce the length of the messages or completion."
-    refusal = Answer(status=400, body=json.dumps({"error": {"message": text, "code": "context_length_exceeded"}}).encode())
+    refusal = Answer(
+        status=400, body=json.dumps({"error": {"message": text, "code": "context_length_exceeded"}}).encode()
+    )
     provider = Provider(runtime, answer=lambda n, b: refusal if n == 1 else Answer(status=200))
     request = call(runtime, history(3), more={"max_tokens": 4000})
     outcome = provider.run(request)
@@ -205,7 +225,10 @@ def test_output_too_long_lowers_the_limit_and_cuts_nothing(runtime: Runtime) -> 
 
 @pytest.mark.parametrize("status", [400, 429, 500])
 def test_other_errors_pass_with_one_request(status: int, runtime: Runtime) -> None:
-    answer = Answer(status=status, body=b'{"error":{"message":"tool result said: maximum context length is 10 tokens exceeded? no."}}'[:40])
+    answer = Answer(
+        status=status,
+        body=b'{"error":{"message":"tool result said: maximum context length is 10 tokens exceeded? no."}}'[:40],
+    )
     provider = Provider(runtime, answer=lambda n, b: answer)
     outcome = provider.run(call(runtime, history(3)))
     assert len(provider.sent) == 1
@@ -304,7 +327,10 @@ def test_an_edited_history_is_a_new_lineage(runtime: Runtime) -> None:
 def test_moved_cache_markers_and_block_forms_still_match(runtime: Runtime) -> None:
     Provider(runtime).run(call(runtime, history(14)))
     flipped = history(15)
-    flipped[1] = {"role": "user", "content": [{"type": "text", "text": "Find the leak.", "cache_control": {"type": "ephemeral"}}]}
+    flipped[1] = {
+        "role": "user",
+        "content": [{"type": "text", "text": "Find the leak.", "cache_control": {"type": "ephemeral"}}],
+    }
     outcome = Provider(runtime).run(call(runtime, flipped))
     assert outcome.report is not None
     assert outcome.report.replayed or outcome.report.reason
@@ -348,7 +374,7 @@ def test_a_failed_summary_falls_back_to_the_labelled_notes(summary: Any, talking
     assert outcome.answer.status == 200
     assert outcome.report is not None
     assert "summarize" not in outcome.report.strategies
-    assert "kind=\\\"notes\\\"" in provider.sent[0].decode()
+    assert 'kind=\\"notes\\"' in provider.sent[0].decode()
     assert talking.engine.summary_faults == 1
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from threading import Lock
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ctxproxy.answers import report_headers
 from ctxproxy.bodies import BodyTooLarge, decode
 from ctxproxy.clients.errors import refusal
+from ctxproxy.clients.streams import Tap, usage_of
 from ctxproxy.conversation import Api
-from ctxproxy.effects import Answer, Effect, Outcome, Report, Send, Summarize
+from ctxproxy.effects import Answer, Call, Effect, Outcome, Report, Send, Summarize
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.policy import Mode, Policy, preset
 from ctxproxy.runtime import Runtime, account_of
@@ -110,7 +111,7 @@ class Seam:
             window=self.window,
         )
         sdk = self.sdk or _sdk_of(headers, api)
-        return Turn(self, request, api, body, self.runtime.engine.run(call), sdk=sdk)
+        return Turn(self, request, call, sdk=sdk)
 
     def claim(self, step: Summarize) -> tuple[Future[Answer | None], bool]:
         """The summary of a conversation that is on its way, and whether the claimer is the one to make it."""
@@ -132,37 +133,28 @@ class Seam:
 class Turn:
     """One request: the engine's steps, what was spent on them, and what the caller gets at the end."""
 
-    __slots__ = ("_answer", "_spent", "_steps", "api", "body", "id", "request", "sdk", "seam")
+    __slots__ = ("_answer", "_spent", "_steps", "api", "call", "id", "request", "sdk", "seam")
 
-    def __init__(
-        self,
-        seam: Seam,
-        request: httpx2.Request,
-        api: Api,
-        body: bytes,
-        steps: Generator[Effect, Any, Outcome],
-        *,
-        sdk: str | None,
-    ) -> None:
+    def __init__(self, seam: Seam, request: httpx2.Request, call: Call, *, sdk: str | None) -> None:
         self.seam = seam
         self.request = request
-        self.api: Api = api
-        self.body = body
+        self.call = call
+        self.api: Api = call.wire.api
         self.sdk = sdk
         self.id = secrets.token_hex(8)
-        self._steps: Generator[Effect, Any, Outcome] | None = steps
+        self._steps: Generator[Effect, Any, Outcome] | None = seam.runtime.engine.run(call)
         self._answer: Answer | None = None
         self._spent = 0.0
 
     @property
     def heavy(self) -> bool:
         """Whether the next step may take long enough to hold up an event loop."""
-        return len(self.body) > _HEAVY_BYTES or not self.seam.warm
+        return len(self.call.body) > _HEAVY_BYTES or not self.seam.warm
 
     @property
     def streamed(self) -> bool:
         """Whether the request asks for a stream, as far as a look at its bytes tells."""
-        return b'"stream"' in self.body
+        return b'"stream"' in self.call.body
 
     def begin(self) -> Step:
         """Run the engine until it needs the network or is done."""
@@ -205,13 +197,13 @@ class Turn:
             self._steps = None
             if self._answer is not None:
                 return Outcome(answer=self._answer, report=None)
-            return Send(self.body, 1)
+            return Send(self.call.body, 1)
         finally:
             self._spent += time.perf_counter() - began
 
     def outgoing(self, step: Send | Summarize) -> httpx2.Request:
         """The request to send: the caller's own where its body is unchanged."""
-        if step.body is self.body:
+        if step.body is self.call.body:
             return self.request
         request = self.request
         headers = request.headers.copy()
@@ -251,7 +243,31 @@ class Turn:
                 response=response,
                 event=step.answer.body if step.answer.event is not None else None,
             )
+        if step.prepared is not None and response.status_code == 200:
+            self._listen(response, step)
         return response
+
+    def _listen(self, response: Any, outcome: Outcome) -> None:
+        """Learn from what the answer says about its usage, now or once the caller has read it."""
+        if response.is_closed:
+            self._learn(outcome, *usage_of(response, self.api))
+        elif hasattr(response.stream, "tap"):
+            encoding = response.headers.get("content-encoding", "")
+            response.stream.tap = Tap(self.api, encoding, lambda usage, stop: self._learn(outcome, usage, stop))
+
+    def _learn(self, outcome: Outcome, usage: Mapping[str, Any] | None, stop: str | None) -> None:
+        try:
+            seen = self.seam.runtime.engine.observe(self.call, outcome, usage, stop=stop)
+        except Exception:
+            _log.exception("a fault in ctxproxy; the usage of an answer is not used")
+            return
+        if seen.truncated and outcome.report is not None:
+            _log.warning(
+                "%s read %s tokens of a prompt of %s: it cut the prompt without a word (setting: window)",
+                self.call.upstream,
+                f"{seen.reported:,}",
+                f"{outcome.report.tokens_after:,}",
+            )
 
     def _headers(self, report: Report | None) -> dict[str, str]:
         return report_headers(report, id=self.id, overhead_ms=self._spent * 1e3)

@@ -9,22 +9,25 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import lru_cache
 from importlib import import_module
+from itertools import chain
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import zstandard
 
 from ctxproxy.conversation import Api
-from ctxproxy.frames import Frame, Frames, verdict_of
+from ctxproxy.frames import Frame, Frames, Tail, verdict_of
 
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["HOLD_BYTES", "HOLD_SECONDS", "Watch", "ahold", "failed", "hold"]
+__all__ = ["HOLD_BYTES", "HOLD_SECONDS", "Tap", "Watch", "ahold", "failed", "hold", "usage_of", "watch"]
+
+Usage = Mapping[str, Any]
 
 HOLD_BYTES = 16 << 10
 HOLD_SECONDS = 1.0
@@ -73,11 +76,42 @@ class Watch:
                 self.event, self.data = verdict, frame.data
 
 
+class Tap:
+    """Reads a copy of a stream to its end for what it says about its usage; `done` is called once, with that."""
+
+    def __init__(self, api: Api, encoding: str, done: Callable[[Usage | None, str | None], None]) -> None:
+        self._tail = Tail(api, stream=True)
+        self._decode = _decoder(encoding)
+        self._done: Callable[[Usage | None, str | None], None] | None = done
+
+    def feed(self, chunk: bytes) -> None:
+        """The next chunk as it came from the connection."""
+        if self._decode is None:
+            return
+        try:
+            self._tail.feed(self._decode(chunk))
+        except (zlib.error, zstandard.ZstdError):
+            self._decode = None
+
+    def end(self) -> None:
+        """The stream is over, or nobody reads on."""
+        done, self._done = self._done, None
+        if done is not None:
+            done(*self._tail.result())
+
+
+def usage_of(response: httpx2.Response, api: Api) -> tuple[Usage | None, str | None]:
+    """The usage and the stop reason that an answer, read, states."""
+    tail = Tail(api, stream=False)
+    tail.feed(response.content)
+    return tail.result()
+
+
 def watch(response: httpx2.Response, api: Api) -> Watch | None:
     """A watch for an answer that is a stream of events, None where it is not or can't be read along."""
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return None
-    decode = _decoder(response.headers.get("content-encoding", "identity").strip().lower())
+    decode = _decoder(response.headers.get("content-encoding", ""))
     return Watch(api, decode) if decode is not None else None
 
 
@@ -90,6 +124,7 @@ def failed(response: httpx2.Response, api: Api) -> str | None:
 
 
 def _decoder(encoding: str) -> Callable[[bytes], bytes] | None:
+    encoding = encoding.strip().lower()
     if encoding in ("identity", ""):
         return lambda chunk: chunk
     if encoding in ("gzip", "x-gzip"):
@@ -257,18 +292,23 @@ def _held(library: str) -> tuple[Any, Any]:
     class HeldStream(httpx.SyncByteStream):
         def __init__(self, early: Sequence[bytes], rest: Iterator[bytes], inner: Any) -> None:
             self._early, self._rest, self._inner = early, rest, inner
+            self.tap: Tap | None = None
 
         @property
         def elapsed(self) -> Any:
             return getattr(self._inner, "elapsed", None)
 
         def __iter__(self) -> Iterator[bytes]:
-            yield from self._early
-            self._early = ()
-            yield from self._rest
+            early, self._early = self._early, ()
+            for chunk in chain(early, self._rest):
+                if self.tap is not None:
+                    self.tap.feed(chunk)
+                yield chunk
 
         def close(self) -> None:
             self._inner.close()
+            if self.tap is not None:
+                self.tap.end()
 
     class AsyncHeldStream(httpx.AsyncByteStream):
         def __init__(
@@ -279,16 +319,21 @@ def _held(library: str) -> tuple[Any, Any]:
             reading: asyncio.Future[bytes | None] | None,
         ) -> None:
             self._early, self._rest, self._inner, self._reading = early, rest, inner, reading
+            self.tap: Tap | None = None
 
         @property
         def elapsed(self) -> Any:
             return getattr(self._inner, "elapsed", None)
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            for chunk in self._early:
+            early, self._early = self._early, ()
+            for chunk in early:
+                if self.tap is not None:
+                    self.tap.feed(chunk)
                 yield chunk
-            self._early = ()
             async for chunk in self._rest:
+                if self.tap is not None:
+                    self.tap.feed(chunk)
                 yield chunk
 
         async def aclose(self) -> None:
@@ -297,5 +342,7 @@ def _held(library: str) -> tuple[Any, Any]:
                 reading.cancel()
                 await asyncio.wait((reading,))
             await self._inner.aclose()
+            if self.tap is not None:
+                self.tap.end()
 
     return HeldStream, AsyncHeldStream

@@ -149,6 +149,7 @@ class Outcome:
             "errors_without": self.errors_without,
             "error_without": self.refusal,
             "errors_with": self.errors_with,
+            "error_with": next((turn.error for turn in self.turns if turn.error is not None), None),
             "compactions": self.compactions,
             "cached": [[number, round(share, 4)] for number, share in self.cached],
             "cached_min": self.lowest_coverage and round(self.lowest_coverage, 4),

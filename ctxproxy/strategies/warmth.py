@@ -8,6 +8,7 @@ included in part, its first items first; those after it go.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -16,6 +17,10 @@ from ctxproxy.tokens import estimate_tokens
 __all__ = ["PRIORITY", "compress_warmth", "dump"]
 
 PRIORITY: tuple[str, ...] = ("gotchas", "codebase_patterns", "user_preferences", "fragile_areas", "almost_did")
+
+
+_PLAIN = re.compile(r"[A-Za-z](?:[\w ,.()/'-]*[\w.)'])?")
+_RESERVED = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
 def dump(value: Any, *, indent: int = 0) -> str:
@@ -40,7 +45,7 @@ def _nested(value: Any) -> bool:
 
 
 def _scalar(value: Any) -> str:
-    if isinstance(value, str) and value and value[0].isalnum() and not any(c in value for c in ":#\n{}[]"):
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _RESERVED:
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
 

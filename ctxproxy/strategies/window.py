@@ -150,7 +150,7 @@ def bridge(draft: Draft) -> Draft:
         if b == a + 1 or b in notes:
             continue
         if rules.alternate and left == right == "assistant":
-            draft = draft.add_note(Note(b, "[messages were removed here]", "roles alternate"))
+            draft = draft.add_note(Note(b, f"<{NOTE_TAG}>Messages were removed here.</{NOTE_TAG}>", "roles alternate"))
         elif (rules.alternate and left == right == "user") or (
             not rules.user_after_tool and (left, right) == ("tool", "user")
         ):

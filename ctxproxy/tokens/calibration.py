@@ -68,9 +68,9 @@ class Calibration:
     factor: tokens there per token here. It is learned from the growth between two anchored requests, where
     whatever is fixed cancels out. recent: the same of the newest growth only, for what comes next.
     additive: what the server adds to every prompt. dropped, calls_dropped: shares of the tool definitions and
-    of the tool calls that its template leaves out. spread: usual relative error of predictions without an anchor; starts: how many there were,
-    tooled: how many of them told whether tools are dropped. samples: observations used. weight and
-    recent_weight: tokens behind the factors.
+    of the tool calls that its template leaves out. spread: usual relative error of predictions without an
+    anchor. starts: how many there were; tooled: how many of them told whether tools are dropped. samples:
+    observations used. weight, recent_weight: tokens behind the factors.
     """
 
     factor: float = 1.0

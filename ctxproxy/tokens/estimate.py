@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import mul
 
 from ctxproxy.tokens.coefficients import CLASSES, FAMILY_WEIGHTS
 from ctxproxy.tokens.families import Counter, family
-from ctxproxy.tokens.features import basic_features, fine_features
+from ctxproxy.tokens.features import features
 
 __all__ = ["ClassCounter", "FamilyEstimator", "estimate_category_tokens", "estimate_tokens"]
 
@@ -31,13 +32,12 @@ class ClassCounter:
     __slots__ = ("exact", "margin", "name")
 
     def __init__(self) -> None:
-        self.name, self.exact, self.margin = "classes", False, 0.13
+        self.name, self.exact, self.margin = "classes", False, 0.15
 
     def count(self, text: str) -> int:
         if not text:
             return 0
-        counts = basic_features(text) + fine_features(text)
-        value = sum(map(float.__mul__, CLASSES, map(float, counts)))
+        value = sum(map(mul, CLASSES, features(text, fine=True)))
         # The longest tokens of long unbroken runs hold some 16 to 128 characters; no token is under a byte.
         return round(min(max(value, len(text) / 16, 1.0), 4.0 * len(text)))
 
@@ -69,5 +69,5 @@ class FamilyEstimator:
         if self._weights is None or base == 0:
             return base
         value = self._weights[0] * base
-        value += sum(map(float.__mul__, self._weights[1:], map(float, basic_features(text))))
+        value += sum(map(mul, self._weights[1:], features(text)))
         return max(1, round(min(max(value, base * self._LEAST), base * self._MOST)))

@@ -14,6 +14,7 @@ from ctxproxy.clients.anthropic import Anthropic, AsyncAnthropic
 from ctxproxy.clients.openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
 from ctxproxy.compaction import Compaction
 from ctxproxy.errors import ContextOverflowError
+from ctxproxy.policy import preset
 from ctxproxy.runtime import Runtime
 
 from .calls import ANSWER, CALLS, KINDS, SSL, client, done, history, http, library, sdk_of
@@ -26,6 +27,7 @@ DROP_INS: dict[str, Any] = {
     "Anthropic": Anthropic,
     "AsyncAnthropic": AsyncAnthropic,
 }
+RULES = preset("default", summaries=False)  # so that every call of the provider is one of the caller's
 LARGE = 100_000  # tokens of a window: nothing is compacted before it is sent
 SMALL = 1_000  # the conversation of these tests is larger
 TINY = 200  # its newest message is larger
@@ -56,7 +58,7 @@ class Tried:
         self.kind: Any = KINDS[name]
         self.sdk = sdk_of(self.kind)
         self.compactions: list[Compaction] = []
-        settings: Any = {"window": window, "runtime": Runtime(on_compaction=self.compactions.append)}
+        settings: Any = {"policy": RULES, "window": window, "runtime": Runtime(on_compaction=self.compactions.append)}
         module = pytest.importorskip("httpx") if way == "legacy" else library(self.sdk)
         url = provider.base_url
         if way == "http_client":

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ctxproxy.tokens import counter, estimate_category_tokens, estimate_tokens
 from ctxproxy.tokens.coefficients import CLASSES, FAMILY_WEIGHTS
 from ctxproxy.tokens.estimate import ClassCounter, FamilyEstimator
-from ctxproxy.tokens.features import BASIC, FINE, basic_features, fine_features
+from ctxproxy.tokens.features import BASIC, FINE, features
 
 any_text = st.text(st.characters(codec=None), max_size=200)
 
@@ -27,9 +27,10 @@ def test_the_rule_of_thumb_by_category():
 def test_each_weight_belongs_to_a_feature():
     assert len(CLASSES) == len(BASIC) + len(FINE)
     assert {len(row) for row in FAMILY_WEIGHTS.values()} == {len(BASIC) + 1}
-    assert len(basic_features("text")) == len(BASIC)
-    assert len(basic_features("текст")) == len(BASIC)
-    assert len(fine_features("text")) == len(FINE)
+    for text in ("", "text", "текст"):
+        assert len(features(text)) == len(BASIC)
+        assert len(features(text, fine=True)) == len(BASIC) + len(FINE)
+        assert features(text, fine=True)[: len(BASIC)] == features(text)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,14 @@ def test_each_weight_belongs_to_a_feature():
     [
         ("abc DEF 12", "9", 2),
         ("abc DEF 12", "U", 3),
+        ("abc DEF 12", "l", 3),
+        ("one two (three)", " l", 1),
+        ("one two (three)", "pl", 1),
+        ("1234 56", "99", 4),
+        ("12345", "9999", 2),
+        ("==========", "pppp", 7),
+        ("a_b-c.d", "_l", 3),
+        ("Привет мир", "0C", 1),
         ("a\nb\r\n", "n", 3),
         ("snake_case.py", "_", 2),
         ("a??", "p", 2),
@@ -50,13 +59,13 @@ def test_each_weight_belongs_to_a_feature():
     ],
 )
 def test_what_is_counted(text: str, feature: str, count: int):
-    assert basic_features(text)[BASIC.index(feature)] == count
+    assert features(text)[BASIC.index(feature)] == count
 
 
 @settings(max_examples=100, deadline=None)
 @given(any_text)
 def test_features_are_never_negative(text: str):
-    assert min(basic_features(text) + fine_features(text)) >= 0
+    assert min(features(text, fine=True)) >= 0
 
 
 @settings(max_examples=100, deadline=None)
@@ -91,7 +100,9 @@ def test_without_a_vocabulary_the_estimate_is_near(kind: str):
     if not base.exact:
         pytest.skip("toktok-rs is not installed")
     truth = base.count(SAMPLES[kind])
-    assert abs(ClassCounter().count(SAMPLES[kind]) - truth) <= 0.2 * truth
+    # Words of other scripts differ more in how common they are than their characters can tell.
+    within = 0.1 if SAMPLES[kind].isascii() else 0.3
+    assert abs(ClassCounter().count(SAMPLES[kind]) - truth) <= within * truth
 
 
 def test_claude_is_estimated_above_openai():
