@@ -312,8 +312,13 @@ def run_one(
 ) -> None:
     case = judge.case
     where = f"{case.source} {case.id} {case.api} {judge.mode} {label}"
+    # An account of its own, so that nothing of another target is replayed.
     call = runtime.call(
-        api=case.api, body=case.body, window=window or 10_000_000, target_tokens=None if window else target
+        api=case.api,
+        body=case.body,
+        account=label,
+        window=window or 10_000_000,
+        target_tokens=None if window else target,
     )
     row.requests += 1
     begin = time.perf_counter()

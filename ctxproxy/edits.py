@@ -242,7 +242,7 @@ def check(before: Sequence[Message], after: Sequence[Message], rules: Rules) -> 
     head_before, head_after = _first_role(before), _first_role(after)
     if rules.user_first and head_before == "user" != head_after:
         faults.append(f"first role {head_after}")
-    if sum(_hollow(m) for m in after) > sum(_hollow(m) for m in before):
+    if sum(_hollow(m, rules) for m in after) > sum(_hollow(m, rules) for m in before):
         faults.append("empty content")
     if rules.alternate and _repeats(after) > _repeats(before):
         faults.append("two messages of one role in a row")
@@ -302,10 +302,10 @@ def _without_thinking(message: Message) -> list[tuple[str, str]]:
     return [(p.kind, text) for p, text in texts if p.kind != "thinking"]
 
 
-def _hollow(message: Message) -> bool:
-    """Whether a message says nothing, or holds an empty text block."""
-    if not message.parts:
-        return True
+def _hollow(message: Message, rules: Rules) -> bool:
+    """Whether a message says nothing, or holds a blank text where none may be."""
+    if not message.parts or rules.blank:
+        return not message.parts
     if any(p.blank for p in message.parts if p.kind == "text"):
         return True
     return all(p.blank and p.kind not in ("tool_call", "media", "other") for p in message.parts)

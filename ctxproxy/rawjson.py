@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from json import decoder
 from typing import Any
 
 import msgspec
@@ -193,11 +192,12 @@ def _order(path: Path) -> tuple[tuple[int, str], ...]:
 
 
 def _delete(raw: bytes, path: Path) -> bytes:
-    span = _find(raw, path[0])
-    if len(path) > 1:
-        return raw[: span.value] + _delete(raw[span.value : span.stop], path[1:]) + raw[span.stop :]
+    step, rest = path[0], path[1:]
+    span = _find(raw, step)
+    if rest:
+        return raw[: span.value] + _delete(raw[span.value : span.stop], rest) + raw[span.stop :]
     spans = entries(raw)
-    i = next(k for k, s in enumerate(spans) if s.key == path[0])
+    i = next(k for k, s in enumerate(spans) if s.key == step)
     if i:
         return raw[: spans[i - 1].stop] + raw[span.stop :]
     if len(spans) > 1:
@@ -283,7 +283,7 @@ def _spans(raw: bytes, opening: str) -> list[Span]:
             if opening == "{":
                 if text[at] != '"':
                     raise WireFormatError("a member without a name")
-                name, at = decoder.scanstring(text, at + 1, False)
+                name, at = _lenient.raw_decode(text, at)
                 at = skip(at)
                 if text[at] != ":":
                     raise WireFormatError("a member without a value")
@@ -295,6 +295,8 @@ def _spans(raw: bytes, opening: str) -> list[Span]:
                 at = skip(at + 1)
             elif text[at] != closing:
                 raise WireFormatError("a comma is missing")
+        if skip(at + 1) != len(text):
+            raise WireFormatError("something follows the value")
     except (ValueError, IndexError, RecursionError) as error:
         raise WireFormatError(f"not JSON: {error}") from None
     if text.isascii():

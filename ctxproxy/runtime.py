@@ -144,6 +144,13 @@ class Runtime:
             hint=self.hint,
         )
 
+    def close(self) -> None:
+        """Close the stores that have something to close."""
+        for store in {id(s): s for s in (self.ledger, self.archive)}.values():
+            close = getattr(store, "close", None)
+            if close is not None:
+                close()
+
     def perform(self, effect: Effect) -> Any:
         """Carry out an effect that needs no network. A store that fails costs its help, never the request."""
         try:

@@ -141,6 +141,13 @@ def test_what_was_unsound_before_may_stay() -> None:
     assert fault(sound, [sound[0], sound[2], sound[4]]) == ["pairs"]
 
 
+def test_a_blank_text_is_a_fault_where_the_provider_refuses_it() -> None:
+    after = [*BASE[:4], says(" "), BASE[5]]
+    assert fault(BASE, after) == ["empty content"]
+    assert fault(BASE, after, replace(LENIENT, blank=True)) == []
+    assert fault(BASE, [*BASE[:4], says(None), BASE[5]], replace(LENIENT, blank=True)) == ["empty content"]
+
+
 def test_strict_roles() -> None:
     before = [user("a"), says("b"), user("c"), says(None, "1"), tool("1"), says("d"), user("e")]
     assert fault(before, [before[0], *before[2:]], Rules()) == ["two messages of one role in a row"]

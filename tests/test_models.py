@@ -99,6 +99,7 @@ def test_other_models_are_not_found(model: str):
         ("MiniMaxAI/MiniMax-M2.5", "minimax"),
         ("xai/grok-4.5", "grok"),
         ("llama3.1:8b", "llama"),
+        ("smollm2-135m-instruct", "smollm"),
         ("my-model", "unknown"),
         ("", "unknown"),
     ],

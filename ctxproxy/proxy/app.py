@@ -114,7 +114,7 @@ class App:
                     self._ready()
             elif message["type"] == "lifespan.shutdown":
                 if self.relay is not None:
-                    await self.relay.session.close()
+                    await self.relay.close()
                 if self._close is not None:
                     await self._close()
                 await send({"type": "lifespan.shutdown.complete"})

@@ -84,6 +84,11 @@ class Relay:
         self.flights = Flights()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    async def close(self) -> None:
+        """Close the connections and the stores."""
+        await self.session.close()
+        self.runtime.close()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Sender) -> None:
         """Relay one ASGI request."""
         path: str = scope["path"]

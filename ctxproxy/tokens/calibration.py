@@ -45,8 +45,8 @@ class Measurement:
 class Anchor:
     """One exact figure: a request whose first `messages` messages have the digest `prefix` had `tokens` tokens.
 
-    counted: what we counted for that request (its whole input, uncorrected), and calls: for the tool calls
-    within. model: who said it.
+    counted: what we counted for that request (its whole input, uncorrected); calls, media: for the tool calls
+    and the media within. model: who said it.
     """
 
     prefix: bytes
@@ -54,6 +54,7 @@ class Anchor:
     tokens: int
     counted: int
     calls: int = 0
+    media: int = 0
     model: str = ""
 
     def matches(self, digests: Sequence[bytes], *, model: str = "") -> bool:
@@ -99,8 +100,8 @@ class Calibration:
         """The calibration after a response that stated its input size.
 
         counted: our count of the whole input, uncorrected. reported: the provider's. anchor: the last one on a
-        prefix of this request. margin: the counter's, as a share, 0 for exact ones. tools, calls: tokens of
-        tool definitions and of tool calls within `counted`. media: tokens of media in what is new.
+        prefix of this request. margin: the counter's, as a share, 0 for exact ones. tools, calls, media: tokens
+        of tool definitions, of tool calls and of media within `counted`.
         """
         verdict = judge(self, counted=counted, reported=reported, anchor=anchor, tools=tools, calls=calls)
         if verdict == "truncated":
@@ -110,6 +111,7 @@ class Calibration:
             return self
         learned = replace(self, samples=self.samples + 1)
         new, grown = self._growth(counted, reported, anchor, tools)
+        media -= anchor.media if anchor is not None else 0
         if anchor is not None and media == 0:
             learned = learned._called(new, grown, calls - anchor.calls)
             new = round(new - learned.calls_dropped * max(calls - anchor.calls, 0))
@@ -226,7 +228,7 @@ def predict(
     if anchor is not None:
         new = counted - anchor.counted
         value = anchor.tokens + known.recent * (new - known.calls_dropped * (calls - anchor.calls))
-        room = abs(new) * max(1.5 * margin, 0.02) + min(media, abs(new)) * 0.5 + 8
+        room = abs(new) * max(1.5 * margin, 0.02) + min(max(media - anchor.media, 0), abs(new)) * 0.5 + 8
         return Measurement(value=max(1, round(value)), margin=round(room), basis="anchored")
     value = known.factor * (counted - known.dropped * tools - known.calls_dropped * calls) + known.additive
     share = margin

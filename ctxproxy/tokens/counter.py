@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
@@ -104,9 +105,12 @@ class SplintrCounter:
         return [end - start for start, end in pairwise(ends)]
 
 
+_LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
+
+
 def _without_surrogates(text: str) -> str:
     """The text with surrogate pairs joined and lone surrogates as U+FFFD, which is what tiktoken counts."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _LONE.sub("\ufffd", text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 # --- engines ---

@@ -34,7 +34,7 @@ class Family:
     splintr: name of the vocabulary in the optional splintr-rs package, "" if there is none.
     ctok: version of the optional ctok package's Claude model, "" if there is none.
     nfc: the tokenizer normalizes text to Unicode NFC first.
-    bound: most tokens per UTF-8 byte of the (normalized) text.
+    bound: most tokens per UTF-8 byte of the (normalized) text, None where the tokenizer is not known.
     margin: share by which the estimator of the family may be too low on a whole prompt (99 % of them).
     """
 
@@ -42,7 +42,7 @@ class Family:
     splintr: str = ""
     ctok: str = ""
     nfc: bool = False
-    bound: float = 1.0
+    bound: float | None = 1.0
     margin: float = 0.15
 
 
@@ -63,9 +63,9 @@ FAMILIES: dict[str, Family] = {
     "glm": Family(splintr="glm4", margin=0.06),
     "kimi": Family(splintr="kimi_k2", margin=0.08),
     "smollm": Family(margin=0.12),
-    "minimax": Family(margin=0.1),
-    "grok": Family(),
-    "unknown": Family(margin=0.25),
+    "minimax": Family(bound=None, margin=0.1),
+    "grok": Family(bound=None),
+    "unknown": Family(bound=None, margin=0.25),
 }
 
 
@@ -87,7 +87,7 @@ def byte_bound(n_bytes: int, *, family: str, non_ascii: int | None = None) -> in
     times closer for ASCII text.
     """
     facts = FAMILIES.get(family)
-    if facts is None:
+    if facts is None or facts.bound is None:
         return None
     grown = n_bytes
     if facts.nfc:

@@ -13,8 +13,11 @@ import anthropic
 import openai
 import pydantic
 
+from ctxproxy.policy import preset
+
 MODEL = "a-model"
 ANSWER = '{"n": 1}'
+RULES = preset("default", summaries=False)  # so that every call of the provider is one of the caller's
 SSL = ssl.create_default_context()  # making one takes longer than most tests
 
 

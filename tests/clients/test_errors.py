@@ -15,7 +15,7 @@ from ctxproxy.clients.errors import typed, typed_class
 from ctxproxy.clients.openai import status_error
 from ctxproxy.errors import ContextOverflowError, CtxProxyError
 
-from .calls import CALLS, KINDS, client, done, history, http, library, sdk_of
+from .calls import CALLS, KINDS, RULES, client, done, history, http, library, sdk_of
 
 OVERFLOW = ContextOverflowError(
     model="m", context_window=100, requested_tokens=120, reason="retry", attempts=3, setting="policy.max_retries"
@@ -113,15 +113,18 @@ async def test_the_sdk_does_not_send_again_what_is_refused_for_good(
     await done(used.close())
 
 
-async def test_twenty_turns_that_are_always_refused_end_soon(provider: FakeProvider) -> None:
+@pytest.mark.parametrize(("policy", "most"), [(RULES, 2 * 3 + 18), (None, 2 * 3 + 18 + 2)])
+async def test_twenty_turns_that_are_always_refused_end_soon(provider: FakeProvider, policy: Any, most: int) -> None:
+    """Two turns with all attempts, then one request a turn; two calls for summaries, which fail as well."""
     provider.reset(*["overflow;window=800"] * 99)
-    used = wrap(client(openai.OpenAI, provider.base_url, http(library(openai), openai.OpenAI)), window=100_000)
+    bare = client(openai.OpenAI, provider.base_url, http(library(openai), openai.OpenAI))
+    used = wrap(bare, policy=policy, window=100_000)
     messages = history()
     for _ in range(20):
         with pytest.raises(ContextOverflowError):
             used.chat.completions.create(model="m", messages=messages)
         messages = [*messages, {"role": "user", "content": "please"}]
-    assert provider.calls <= 2 * 3 + 18
+    assert provider.calls <= most
     used.close()
 
 
@@ -130,13 +133,14 @@ async def test_a_plain_http_client_gets_the_response_and_an_error_that_is_its_ow
     provider: FakeProvider, wire: str
 ) -> None:
     module = library(openai)
-    body: dict[str, Any] = {"model": "m", "input" if wire == "responses" else "messages": history(newest="long " * 400)}
     path = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}[wire]
-    if wire == "messages":
-        body["max_tokens"] = 99
+    key = "input" if wire == "responses" else "messages"
     for sent in (True, False):
+        body: dict[str, Any] = {"model": "m", key: history() if sent else history(newest="very long " * 400)}
+        if wire == "messages":
+            body["max_tokens"] = 99
         provider.reset(*["overflow;window=800"] * 9)
-        used = wrap(http(module, openai.OpenAI), window=100_000 if sent else 200)
+        used = wrap(http(module, openai.OpenAI), policy=RULES, window=100_000 if sent else 200)
         response = used.post(provider.base_url + path, json=body)
         assert response.status_code == 400
         assert response.json()["error"]["message"]

@@ -14,10 +14,9 @@ from ctxproxy.clients.anthropic import Anthropic, AsyncAnthropic
 from ctxproxy.clients.openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
 from ctxproxy.compaction import Compaction
 from ctxproxy.errors import ContextOverflowError
-from ctxproxy.policy import preset
 from ctxproxy.runtime import Runtime
 
-from .calls import ANSWER, CALLS, KINDS, SSL, client, done, history, http, library, sdk_of
+from .calls import ANSWER, CALLS, KINDS, RULES, SSL, client, done, history, http, library, sdk_of
 
 DROP_INS: dict[str, Any] = {
     "OpenAI": OpenAI,
@@ -27,7 +26,6 @@ DROP_INS: dict[str, Any] = {
     "Anthropic": Anthropic,
     "AsyncAnthropic": AsyncAnthropic,
 }
-RULES = preset("default", summaries=False)  # so that every call of the provider is one of the caller's
 LARGE = 100_000  # tokens of a window: nothing is compacted before it is sent
 SMALL = 1_000  # the conversation of these tests is larger
 TINY = 200  # its newest message is larger

@@ -181,8 +181,27 @@ def test_a_cut_prompt_teaches_nothing_and_takes_back_what_it_may_have_taught():
 def test_a_picture_among_what_is_new_does_not_move_the_factor():
     known, _, _ = session(turns=3)
     held = anchor(tokens=10_000, counted=10_000)
-    after = known.observe(counted=13_000, reported=20_000, anchor=held, media=2_000)
-    assert after.factor == known.factor
+    assert known.observe(counted=13_000, reported=20_000, anchor=held, media=2_000).factor == known.factor
+    before = Anchor(prefix=b"p", messages=1, tokens=10_000, counted=10_000, media=2_000)
+    assert known.observe(counted=13_000, reported=14_000, anchor=before, media=2_000).factor != known.factor
+
+
+def test_a_server_that_drops_tool_calls_is_learned():
+    known, held = Calibration(), anchor(tokens=2_000, counted=2_000)
+    for turn in range(1, 5):
+        counted, calls, reported = 2_000 + 1_300 * turn, 1_000 * turn, 2_000 + 300 * turn
+        assert judge(known, counted=counted, reported=reported, anchor=held, calls=calls) == "used"
+        known = known.observe(counted=counted, reported=reported, anchor=held, calls=calls, margin=0.1)
+        held = Anchor(prefix=b"p", messages=turn, tokens=reported, counted=counted, calls=calls)
+    assert known.calls_dropped > 0.9
+    next_value = predict(held.counted + 1_300, calibration=known, anchor=held, calls=held.calls + 1_000).value
+    assert abs(next_value - (held.tokens + 300)) < 60
+    assert predict(held.counted + 1_300, calibration=known, anchor=held, calls=held.calls).value > held.tokens + 1_000
+
+
+def test_a_template_without_tools_is_taken_to_know_no_calls_either():
+    known = Calibration().observe(counted=3_000, reported=1_000, tools=2_000, margin=0.1)
+    assert known.calls_dropped == known.dropped > 0.9
 
 
 def test_a_conversation_that_shrank_does_not_move_the_factor():

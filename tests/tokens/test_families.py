@@ -31,6 +31,7 @@ def test_no_text_grows_more_than_the_bound_says():
 
 def test_unknown_families():
     assert byte_bound(10, family="nobody-knows") is None
+    assert byte_bound(10, family="unknown") is None
     assert family("nobody-knows") == FAMILIES["unknown"]
 
 
