@@ -126,7 +126,7 @@ def usage_of(
     `value` (tokens) replaces the counted sum where a better figure is known.
     """
     system = conversation.fixed.system + conversation.fixed.other
-    split = dict.fromkeys(CATEGORIES, 0)
+    split: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     split["tools"] = conversation.fixed.tools
     newest = last_typed(conversation.messages)
     patterns = [

@@ -218,5 +218,5 @@ def handle_checkpoint_context(
 ) -> Mapping[str, Any]:
     """A checkpoint with its compressed warmth; `archive` moves finished work into the summary first."""
     archive()
-    warmth = checkpoint.get("warmth") or {}
+    warmth: Mapping[str, Any] = checkpoint.get("warmth") or {}
     return MappingProxyType({**checkpoint, "compressed_warmth": compress_warmth(warmth, target_tokens, count=count)})

@@ -144,6 +144,11 @@ class Runtime:
             hint=self.hint,
         )
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether a store may wait for a file."""
+        return not (isinstance(self.ledger, MemoryLedger) and isinstance(self.archive, MemoryArchive | None))
+
     def close(self) -> None:
         """Close the stores that have something to close."""
         for store in {id(s): s for s in (self.ledger, self.archive)}.values():

@@ -68,7 +68,7 @@ def test_media_and_tools_widen_the_margin():
 # --- learning ---
 
 
-def session(
+def talk(
     *,
     factor: float = 1.0,
     hidden: int = 0,
@@ -103,7 +103,7 @@ def session(
 @pytest.mark.parametrize("hidden", [0, 900])
 @pytest.mark.parametrize("drops_tools", [False, True])
 def test_warm_predictions_are_near(factor: float, hidden: int, drops_tools: bool):
-    known, errors, verdicts = session(factor=factor, hidden=hidden, drops_tools=drops_tools)
+    known, errors, verdicts = talk(factor=factor, hidden=hidden, drops_tools=drops_tools)
     assert "truncated" not in verdicts
     assert sorted(map(abs, errors[2:]))[len(errors) // 2] < 0.03
     assert abs(errors[-1]) < 0.02
@@ -111,21 +111,21 @@ def test_warm_predictions_are_near(factor: float, hidden: int, drops_tools: bool
 
 
 def test_a_server_that_drops_tools_is_learned_and_not_taken_for_truncation():
-    known, errors, verdicts = session(drops_tools=True)
+    known, errors, verdicts = talk(drops_tools=True)
     assert set(verdicts) <= {"used", "small"}
     assert known.dropped > 0.8
     assert errors[0] > 0.3
-    _, later, _ = session(drops_tools=True, start=known, seed=2)
+    _, later, _ = talk(drops_tools=True, start=known, seed=2)
     assert abs(later[0]) < 0.1
 
 
 def test_dropped_tools_do_not_lower_a_request_without_tools():
-    known, _, _ = session(drops_tools=True)
+    known, _, _ = talk(drops_tools=True)
     assert predict(10_000, calibration=known).value >= 9_000
 
 
 def test_what_the_server_adds_is_learned_apart_from_the_factor():
-    known, _, _ = session(hidden=900, margin=0.0, noise=0.0, tools=0)
+    known, _, _ = talk(hidden=900, margin=0.0, noise=0.0, tools=0)
     assert abs(known.factor - 1) < 0.01
     assert 800 < known.additive < 1000
 
@@ -136,8 +136,8 @@ def test_an_exact_counter_is_believed_over_a_single_response():
 
 
 def test_the_factor_of_new_content_leads_and_the_model_keeps_its_own():
-    known, _, _ = session(factor=1.0, turns=30, margin=0.1)
-    changed, _, _ = session(factor=1.6, turns=4, margin=0.1, start=known, seed=3)
+    known, _, _ = talk(factor=1.0, turns=30, margin=0.1)
+    changed, _, _ = talk(factor=1.6, turns=4, margin=0.1, start=known, seed=3)
     assert changed.recent > changed.factor
     assert changed.recent > 1.2
 
@@ -179,7 +179,7 @@ def test_a_cut_prompt_teaches_nothing_and_takes_back_what_it_may_have_taught():
 
 
 def test_a_picture_among_what_is_new_does_not_move_the_factor():
-    known, _, _ = session(turns=3)
+    known, _, _ = talk(turns=3)
     held = anchor(tokens=10_000, counted=10_000)
     assert known.observe(counted=13_000, reported=20_000, anchor=held, media=2_000).factor == known.factor
     before = Anchor(prefix=b"p", messages=1, tokens=10_000, counted=10_000, media=2_000)
@@ -205,7 +205,7 @@ def test_a_template_without_tools_is_taken_to_know_no_calls_either():
 
 
 def test_a_conversation_that_shrank_does_not_move_the_factor():
-    known, _, _ = session(turns=3)
+    known, _, _ = talk(turns=3)
     held = anchor(tokens=50_000, counted=50_000)
     assert known.observe(counted=10_000, reported=9_000, anchor=held).factor == known.factor
 
