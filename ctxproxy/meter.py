@@ -98,6 +98,7 @@ class Meter:
                 tokens=reported,
                 counted=sight.counted,
                 calls=sight.calls,
+                media=sight.media,
                 model=str(model),
             )
             kept = [a for a in self._anchors.get(talk, ()) if a.prefix != made.prefix]

@@ -259,7 +259,9 @@ class Reader:
                 request,
                 Fixed(
                     system=sum(system) + message_overhead(wire.api, scale.family) * len(system),
-                    tools=tools_tokens(request.tools, wire=wire.api, counter=counter, family=scale.family)
+                    tools=tools_tokens(
+                        request.tools, wire=wire.api, counter=counter, family=scale.family, model=scale.model
+                    )
                     if request.tools
                     else 0,
                     other=sum(counter.count_many(list(request.other))) + request_overhead(wire.api, scale.family),
