@@ -56,7 +56,7 @@ class Seam:
         ConfigError: there is no such preset.
     """
 
-    __slots__ = ("_lock", "_summaries", "policy", "runtime", "sdk", "warm", "window")
+    __slots__ = ("_lock", "_summaries", "_warned", "policy", "runtime", "sdk", "warm", "window")
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Seam:
         self.sdk = sdk
         self.warm = False  # the first request loads a tokenizer and the catalogue
         self._summaries: dict[tuple[str, bytes], Future[Answer | None]] = {}
+        self._warned: set[str] = set()
         self._lock = Lock()
 
     def turn(self, request: httpx2.Request) -> Turn | None:
@@ -112,6 +113,13 @@ class Seam:
         )
         sdk = self.sdk or _sdk_of(headers, api)
         return Turn(self, request, call, sdk=sdk)
+
+    def news(self, model: str) -> bool:
+        """Whether a warning about a model is the first one."""
+        with self._lock:
+            known = model in self._warned
+            self._warned.add(model)
+            return not known
 
     def claim(self, step: Summarize) -> tuple[Future[Answer | None], bool]:
         """The summary of a conversation that is on its way, and whether the claimer is the one to make it."""
@@ -261,7 +269,7 @@ class Turn:
         except Exception:
             _log.exception("a fault in ctxproxy; the usage of an answer is not used")
             return
-        if seen.truncated and outcome.report is not None:
+        if seen.truncated and outcome.report is not None and self.seam.news(outcome.report.model):
             _log.warning(
                 "%s read %s tokens of a prompt of %s: it cut the prompt without a word (setting: window)",
                 self.call.upstream,

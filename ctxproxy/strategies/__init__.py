@@ -53,7 +53,10 @@ def _harder(draft: Draft, *, facts: bool, steps: Sequence[Step]) -> Draft:
     elif "window" in steps:
         tight = window(tight, facts=facts)
     if not tight.fits:
+        # A note that has no room for facts has none to lose.
+        tight = shorter_note(tight)
+    if not tight.fits:
         tight = squeeze(prune(tight, protect=False))
     if not tight.fits:
-        tight = shorter_note(tight)
+        tight = shorter_note(tight, keep_line=False)
     return replace(tight, steps=(*(s for s in done if s not in tight.steps), *tight.steps))

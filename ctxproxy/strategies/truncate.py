@@ -12,6 +12,8 @@ from ctxproxy.strategies.draft import Draft
 
 __all__ = ["preview", "truncate"]
 
+_TIGHT = 160  # tokens: below this every word of the notice costs content, and the beginning says more
+_TIGHT_HEAD = 0.85
 _HEAD = 0.7  # share of a preview that shows the beginning: errors stand at the end, headers at the start
 
 
@@ -51,13 +53,16 @@ def preview(
         return text
     place = where(text)
     notice = f"[{what} cut: {total:,} tokens, {len(text):,} characters; the beginning and the end follow.{place}]"
+    share = _HEAD
+    if limit < _TIGHT:
+        notice, share = f"[{what} cut: {total:,} tokens.{place}]", _TIGHT_HEAD
     middle = "[... cut ...]"
     room = max(8, limit - count(notice) - count(middle) - 4)
     rate = len(text) / max(1, total)
     chars = int(room * rate)
     while True:
-        head = _edge(text[: int(chars * _HEAD)], end=True)
-        tail = _edge(text[len(text) - max(1, chars - int(chars * _HEAD)) :], end=False)
+        head = _edge(text[: int(chars * share)], end=True)
+        tail = _edge(text[len(text) - max(1, chars - int(chars * share)) :], end=False)
         size = count(head) + count(tail)
         if size <= room or chars <= 16:
             return f"{notice}\n{head}\n{middle}\n{tail}"

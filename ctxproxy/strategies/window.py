@@ -20,6 +20,8 @@ __all__ = ["NOTE_TAG", "bridge", "candidates", "cut_text", "frame", "noted", "re
 NOTE_TAG = "context_notes"
 _NOTES_SHARE = 0.30  # of the dropped tokens that notes may ask for before more is dropped
 _NOTES_FLOOR = 48  # tokens: the frame of a note and a line
+_TRIES = 4  # boundaries that are tried
+_FULL = 0.92  # of the target: as full as a compaction tries to leave the prompt
 _FRAME = 72  # tokens of the frame around the notes
 
 
@@ -46,16 +48,36 @@ def window(draft: Draft, *, keep: int | None = None, facts: bool = True) -> Draf
         return draft
     costs = [sum(draft.sizes[i] for i in group) for group in groups]
     floor = _NOTES_FLOOR + (draft.count(draft.summary) if draft.summary else 0)
-    low, high = 1, len(groups)
+    share = _NOTES_SHARE if facts else 0.0
+    tried = 0
+    best = draft
+    for _ in range(_TRIES):
+        cut = _fewest(costs, over=draft.tokens - draft.target, floor=floor, share=share)
+        if cut == tried:
+            break
+        cutter = draft.drop_all(groups[:cut], "oldest, to meet the target")
+        shorter = noted(cutter, facts=facts).done("window")
+        if best is draft or (shorter.fits and shorter.tokens > best.tokens) or not best.fits:
+            best = shorter
+        # Notes that said all there was to say left room: then fewer messages need to go.
+        if not shorter.fits or shorter.tokens >= _FULL * draft.target:
+            break
+        tried = cut
+        share = 1.1 * (shorter.tokens - cutter.tokens) / max(1, sum(costs[:cut]))
+    return best
+
+
+def _fewest(costs: Sequence[int], *, over: int, floor: int, share: float) -> int:
+    """The fewest of the oldest exchanges whose removal saves `over` tokens, notes of that share of them included."""
+    low, high = 1, len(costs)
     while low < high:
         middle = (low + high) // 2
         gone = sum(costs[:middle])
-        notes = max(floor, int(gone * _NOTES_SHARE)) if facts else floor
-        if draft.tokens - gone + notes <= draft.target:
+        if gone - max(floor, int(gone * share)) >= over:
             high = middle
         else:
             low = middle + 1
-    return noted(draft.drop_all(groups[:low], "oldest, to meet the target"), facts=facts).done("window")
+    return low
 
 
 def noted(draft: Draft, *, facts: bool = True) -> Draft:
@@ -121,20 +143,15 @@ def _behind(draft: Draft, first_gone: int) -> int:
     return max(draft.conversation.head, next((g.start for g in draft.groups if first_gone in g), first_gone))
 
 
-def shorter_note(draft: Draft) -> Draft:
-    """The note in one line, or none at all, where even its frame is too much."""
-    notes = [e for e in draft.edits if isinstance(e, Note) and e.text.startswith(f"<{NOTE_TAG}")]
-    for text in (f"<{NOTE_TAG}>{len(draft.dropped)} earlier messages were removed.</{NOTE_TAG}>", ""):
-        if draft.fits or not notes:
-            return draft
-        old, edits = notes[0], tuple(e for e in draft.edits if e is not notes[0])
-        draft = replace(
-            draft, edits=edits, notes_tokens=draft.notes_tokens - draft.count(old.text) - (2 if old.attach else 4)
-        )
-        notes = []
-        if text:
-            draft = draft.add_note(replace(old, text=text))
-            notes = [e for e in draft.edits if isinstance(e, Note) and e.text == text]
+def shorter_note(draft: Draft, *, keep_line: bool = True) -> Draft:
+    """The note in one line, or without `keep_line` none at all, where even its frame is too much."""
+    for old in draft.edits:
+        if isinstance(old, Note) and old.text.startswith(f"<{NOTE_TAG}"):
+            line = f"<{NOTE_TAG}>{len(draft.dropped)} earlier messages were removed.</{NOTE_TAG}>"
+            edits = tuple(e for e in draft.edits if e is not old)
+            size = draft.count(old.text) + (2 if old.attach else 4)
+            without = replace(draft, edits=edits, notes_tokens=draft.notes_tokens - size)
+            return without.add_note(replace(old, text=line)) if keep_line else without
     return draft
 
 

@@ -299,6 +299,7 @@ def test_a_subclass_with_its_own_constructor_is_wrapped_too(provider: FakeProvid
     given.close()
 
 
+@pytest.mark.skipif("middleware" not in inspect.signature(anthropic.Anthropic).parameters, reason="an older anthropic")
 def test_middleware_of_anthropic_runs_once_for_each_of_its_attempts(provider: FakeProvider) -> None:
     seen: list[int] = []
 
@@ -376,7 +377,11 @@ def test_anthropics_profiles_are_found_as_without_us(tmp_path: Any, monkeypatch:
     monkeypatch.setenv("ANTHROPIC_FEDERATION_RULE_ID", "rule")
     monkeypatch.setenv("ANTHROPIC_ORGANIZATION_ID", "org")
     monkeypatch.setenv("ANTHROPIC_IDENTITY_TOKEN", "token")
-    plain, ours = anthropic.Anthropic(), Anthropic()
+    try:
+        plain = anthropic.Anthropic()
+    except anthropic.AnthropicError:
+        pytest.skip("this version of anthropic wants the profile in a file")
+    ours = Anthropic()
     assert type(ours.credentials) is type(plain.credentials)
     plain.close()
     ours.close()
