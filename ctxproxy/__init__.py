@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ctxproxy.budget import Level, TokenBudget
+    from ctxproxy.clients import http_client, last_report, runtime_of, wrap
+    from ctxproxy.clients.anthropic import Anthropic, AsyncAnthropic
+    from ctxproxy.clients.openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
     from ctxproxy.compaction import Compaction
     from ctxproxy.effects import Report
     from ctxproxy.errors import (
@@ -28,12 +31,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Anthropic",
+    "AsyncAnthropic",
+    "AsyncAzureOpenAI",
+    "AsyncOpenAI",
+    "AzureOpenAI",
     "Compaction",
     "ConfigError",
     "ContextOverflowError",
     "CtxProxyError",
     "LedgerError",
     "Level",
+    "OpenAI",
     "Policy",
     "Report",
     "SummaryError",
@@ -43,16 +52,26 @@ __all__ = [
     "compact",
     "estimate_category_tokens",
     "estimate_tokens",
+    "http_client",
+    "last_report",
     "measure",
+    "runtime_of",
+    "wrap",
 ]
 
 _HOME = {
+    "Anthropic": "clients.anthropic",
+    "AsyncAnthropic": "clients.anthropic",
+    "AsyncAzureOpenAI": "clients.openai",
+    "AsyncOpenAI": "clients.openai",
+    "AzureOpenAI": "clients.openai",
     "Compaction": "compaction",
     "ConfigError": "errors",
     "ContextOverflowError": "errors",
     "CtxProxyError": "errors",
     "LedgerError": "errors",
     "Level": "budget",
+    "OpenAI": "clients.openai",
     "Policy": "policy",
     "Report": "effects",
     "SummaryError": "errors",
@@ -61,7 +80,11 @@ _HOME = {
     "compact": "loop",
     "estimate_category_tokens": "tokens.estimate",
     "estimate_tokens": "tokens.estimate",
+    "http_client": "clients",
+    "last_report": "clients",
     "measure": "loop",
+    "runtime_of": "clients",
+    "wrap": "clients",
 }
 
 

@@ -19,7 +19,7 @@ from ctxproxy.models import ModelInfo
 from ctxproxy.overflow import Verdict
 from ctxproxy.planning import Plan, admitted, cannot_fit, checked, finish, locator, make_plan, render, replay, rules_of
 from ctxproxy.policy import Step
-from ctxproxy.reaction import again, overflow_error, verdict_of, without_thinking
+from ctxproxy.reaction import again, curable, overflow_error, verdict_of, without_thinking
 from ctxproxy.strategies import start, truncate
 from ctxproxy.summaries import Summaries, Summary, read_summary, summary_request
 from ctxproxy.tokens.calibration import input_tokens_of
@@ -215,12 +215,15 @@ class Engine:
             steps = policy.steps[Level.OVERFLOW]
         else:
             limit = min(policy.target_tokens(level, total=info.window, before=usage.value), admitted(info, policy))
-            target = max(1, int((limit - usage.margin) / scale))
+            target = max(1, int(limit / (1 + usage.margin / max(1, usage.value)) / scale))
             steps = policy.steps.get(level, ())
         keep = None
         if policy.literal_window and not explicit:
             keep = policy.emergency_keep_messages if level >= Level.EMERGENCY else policy.keep_messages
         plan = make_plan(self.reader, call, conversation, info, target, steps, keep=keep)
+        after = round(plan.tokens * scale)
+        if self._certainly_too_long(call, state, plan, after):
+            raise cannot_fit(conversation, info, plan, limit=call.target_tokens)
         if not explicit and not plan.faults and any(isinstance(edit, Drop) for edit in plan.edits):
             # Only what is dropped needs a summary: cheaper steps may have been enough.
             summary = yield from self._summary(call, state, steps, reason)
@@ -236,8 +239,6 @@ class Engine:
                 return base
             if after >= usage.value and usage.value <= info.window:
                 return base
-        if self._certainly_too_long(call, base, plan, after):
-            raise cannot_fit(conversation, info, plan, limit=call.target_tokens)
         prepared, entry = finish(call, base, plan, usage, level, reason, target, after=after)
         if plan.originals and policy.archive:
             safe = yield Keep(call.scope, plan.originals)
@@ -247,13 +248,15 @@ class Engine:
             yield Remember(entry)
         return prepared
 
-    def _certainly_too_long(self, call: Call, base: Prepared, plan: Plan, after: int) -> bool:
-        if base.conversation.elastic:
+    def _certainly_too_long(self, call: Call, state: _State, plan: Plan, after: int) -> bool:
+        base, usage = state.base, state.usage
+        if base.conversation.elastic or plan.faults:
             return False
         if call.target_tokens is not None:
             return plan.tokens > call.target_tokens
         known = base.info.source in ("config", "learned", "served")
-        return known and after - base.report.margin > base.info.window
+        margin = usage.margin * after / max(1, usage.value)
+        return known and after - margin > base.info.window
 
     def _truncate_new(self, call: Call, state: _State) -> Generator[Effect, Any, Prepared]:
         """At WARNING only outputs that were never sent before shrink: that costs no cached prefix."""
@@ -385,7 +388,7 @@ class Engine:
                     prepared, sends = smaller, sends + 1
                     answer = yield Send(prepared.body, sends)
                     continue
-            if verdict is None or verdict.kind not in ("token_overflow", "output_too_long"):
+            if verdict is None or not curable(verdict, call):
                 if verdict is None or answer.status < 400:
                     self.breaker.success(key)
                 break

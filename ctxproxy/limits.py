@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -23,14 +24,16 @@ class Limits:
     def __init__(self, *, ttl: float = 86_400.0) -> None:
         self._ttl = ttl
         self._known: OrderedDict[Hashable, _Learned] = OrderedDict()
+        self._lock = threading.Lock()
 
     def learn(self, key: Hashable, limit: int, *, now: float) -> None:
         """Keep the smaller of two bounds; a repeated one lives on."""
-        known = self.get(key, now=now)
-        self._known[key] = _Learned(min(limit, known) if known else limit, now + self._ttl)
-        self._known.move_to_end(key)
-        while len(self._known) > _MOST:
-            self._known.popitem(last=False)
+        with self._lock:
+            known = self.get(key, now=now)
+            self._known[key] = _Learned(min(limit, known) if known else limit, now + self._ttl)
+            self._known.move_to_end(key)
+            while len(self._known) > _MOST:
+                self._known.popitem(last=False)
 
     def get(self, key: Hashable, *, now: float) -> int | None:
         found = self._known.get(key)
@@ -43,15 +46,18 @@ class Breaker:
     def __init__(self, *, most: int = 2) -> None:
         self._most = most
         self._failures: OrderedDict[Hashable, int] = OrderedDict()
+        self._lock = threading.Lock()
 
     def is_open(self, key: Hashable) -> bool:
         return self._failures.get(key, 0) >= self._most
 
     def failure(self, key: Hashable) -> None:
-        self._failures[key] = self._failures.get(key, 0) + 1
-        self._failures.move_to_end(key)
-        while len(self._failures) > _MOST:
-            self._failures.popitem(last=False)
+        with self._lock:
+            self._failures[key] = self._failures.get(key, 0) + 1
+            self._failures.move_to_end(key)
+            while len(self._failures) > _MOST:
+                self._failures.popitem(last=False)
 
     def success(self, key: Hashable) -> None:
-        self._failures.pop(key, None)
+        with self._lock:
+            self._failures.pop(key, None)

@@ -6,6 +6,7 @@ estimate of what is new; and what counts differently there than here is learned 
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Meter:
     def __init__(self) -> None:
         self._calibrations: OrderedDict[Hashable, Calibration] = OrderedDict()
         self._anchors: OrderedDict[Hashable, tuple[Anchor, ...]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def measure(
         self,
@@ -70,6 +72,19 @@ class Meter:
         counter: Counter,
     ) -> Verdict:
         """Learn from a response that stated `reported` input tokens for these messages."""
+        with self._lock:
+            return self._observe(conversation, messages, reported, model=model, talk=talk, counter=counter)
+
+    def _observe(
+        self,
+        conversation: Conversation,
+        messages: Sequence[Message],
+        reported: int,
+        *,
+        model: Hashable,
+        talk: Hashable,
+        counter: Counter,
+    ) -> Verdict:
         sight = _sight(conversation, messages)
         calibration = self._calibrations.get(model) or Calibration()
         anchor = self._anchor(talk, messages, str(model))

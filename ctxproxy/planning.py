@@ -84,7 +84,10 @@ def make_plan(
         steps = tuple(s for s in steps if s == "truncate")
     rules = rules_of(call, conversation)
     given = thinking.strips(conversation.messages) if rules.thinking == "bound" else ()
-    for _ in range(3):
+    # What only a word marks as a checkpoint stays as long as the rest fits beside it; what the caller pins, always.
+    pinned = pins(conversation, call.policy)
+    always = pins(conversation, replace(call.policy, preserve_checkpoints=False))
+    for _ in range(4):
         begin = partial(
             start,
             conversation,
@@ -94,7 +97,7 @@ def make_plan(
             rules=rules,
             count=reader.scale_of(conversation.model)[1].count,
             locate=locator(call),
-            pinned=pins(conversation, call.policy),
+            pinned=pinned,
             summary=summary,
             extract=reader.extracts,
         )
@@ -107,9 +110,12 @@ def make_plan(
         draft = shrink(draft, steps=steps, keep_messages=keep)
         items = apply(conversation.messages, draft.edits, call.wire)
         plan = checked(reader, call, conversation, items, draft.edits, draft.steps)
-        if plan.tokens <= target or not draft.fits:
+        if plan.tokens <= target or (not draft.fits and pinned == always):
             return plan
-        aim -= plan.tokens - target + 8
+        if draft.fits:
+            aim -= plan.tokens - target + 8
+        else:
+            pinned, aim = always, target
     assert plan is not None
     return plan
 

@@ -12,12 +12,14 @@ from ctxproxy.edits import Param, Replace, Strip, apply
 from ctxproxy.effects import Answer, Call, Effect, Keep, Prepared
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.overflow import Sent, Verdict, classify
-from ctxproxy.planning import checked, finish, make_plan, render, replay
+from ctxproxy.planning import checked, finish, locator, make_plan, render, replay, rules_of
 from ctxproxy.policy import Step
+from ctxproxy.strategies import start
+from ctxproxy.strategies.truncate import preview
 from ctxproxy.wire import thinking
 from ctxproxy.wire.base import Reader
 
-__all__ = ["again", "overflow_error", "verdict_of", "without_thinking"]
+__all__ = ["again", "curable", "overflow_error", "verdict_of", "without_thinking"]
 
 
 def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> Generator[Effect, Any, Prepared | None]:
@@ -25,14 +27,17 @@ def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> G
     conversation, info = prepared.conversation, prepared.info
     if verdict.kind == "output_too_long":
         return _lower_output(call, prepared, verdict)
-    sent = prepared.report.tokens_after
-    limit = verdict.context_window
+    if verdict.kind == "payload_too_large":
+        return (yield from _fewer_bytes(reader, call, prepared))
+    # In our own tokens: what is measured there may differ, and both sides of a comparison must be of one kind.
+    sent = conversation.fixed.tokens + sum(m.tokens for m in prepared.sent)
+    limit = verdict.tpm_limit if verdict.kind == "rate_limit" else verdict.context_window
     target = int(sent * call.policy.retry_target)
     if limit:
         room = limit
         if not verdict.limit_is_input and verdict.requested_kind == "total":
             room = max(limit // 2, limit - (verdict.max_tokens or conversation.max_tokens or 0))
-        scale = 1.0
+        scale = max(1.0, prepared.report.tokens_after / max(1, sent))
         if verdict.requested_tokens and verdict.requested_kind == "prompt" and sent:
             scale = max(1.0, verdict.requested_tokens / sent)
         target = min(int(room * call.policy.retry_target / scale), int(sent * 0.95))
@@ -49,6 +54,53 @@ def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> G
     if plan.originals and call.policy.archive:
         yield Keep(call.scope, plan.originals)
     return replace(ready, entry=entry)
+
+
+def curable(verdict: Verdict | None, call: Call) -> bool:
+    """Whether sending less can help."""
+    if verdict is None:
+        return False
+    if verdict.kind == "rate_limit":
+        return call.policy.tpm_compaction and verdict.tpm_limit is not None
+    return verdict.kind in ("token_overflow", "output_too_long", "payload_too_large") and not verdict.answered
+
+
+def _fewer_bytes(reader: Reader, call: Call, prepared: Prepared) -> Generator[Effect, Any, Prepared | None]:
+    """Old media first, then the largest old text: the body is too large, whatever its tokens."""
+    conversation, info = prepared.conversation, prepared.info
+    draft = start(
+        conversation,
+        window=info.window,
+        target=0,
+        policy=call.policy,
+        rules=rules_of(call, conversation),
+        count=reader.scale_of(conversation.model)[1].count,
+        locate=locator(call),
+    )
+    newest = draft.groups[-1].start if draft.groups else 0
+    parts = [(i, part) for i, m in enumerate(conversation.messages) if not m.opaque for part in m.parts]
+    media = [
+        (i, part) for i, part in parts if part.kind == "media" and i < newest and i not in conversation.typed_users[-1:]
+    ]
+    for i, part in media:
+        draft = draft.rewrite(i, part, "[media removed: the request was too large in bytes]", "payload too large")
+    if not media:
+        texts = [(part.chars, i, part) for i, part in parts if part.kind == "tool_result"]
+        if not texts:
+            return None
+        _, i, part = max(texts, key=lambda found: found[0])
+        text = preview(draft.text(i, part), limit=max(64, part.tokens // 4), count=draft.count, where=draft.locate)
+        draft = draft.rewrite(i, part, text, "payload too large")
+    items = apply(conversation.messages, draft.edits, call.wire)
+    plan = checked(reader, call, conversation, items, draft.edits, ("media",) if media else ("truncate",))
+    usage = usage_of(conversation, total=info.window)
+    level = level_of(usage.fraction, call.policy.thresholds)
+    ready, _ = finish(call, prepared, plan, usage, level, "retry", plan.tokens)
+    if plan.faults or len(ready.body) >= len(prepared.body):
+        return None
+    if plan.originals and call.policy.archive:
+        yield Keep(call.scope, plan.originals)
+    return ready
 
 
 def without_thinking(reader: Reader, call: Call, prepared: Prepared) -> Prepared | None:
@@ -123,10 +175,12 @@ def verdict_of(answer: Answer, call: Call, prepared: Prepared) -> Verdict | None
 def overflow_error(verdict: Verdict, prepared: Prepared, sends: int) -> ContextOverflowError:
     """The typed error of a refusal that was not cured."""
     conversation = prepared.conversation
+    size = verdict.requested_tokens or prepared.report.tokens_after
     return ContextOverflowError(
         model=conversation.model,
-        context_window=verdict.context_window or prepared.report.window,
-        requested_tokens=verdict.requested_tokens or prepared.report.tokens_after,
+        # Our own idea of the window is not what the prompt failed to fit, unless it measures over it.
+        context_window=verdict.context_window or (prepared.report.window if size > prepared.report.window else None),
+        requested_tokens=size,
         reason="retry",
         attempts=sends,
         limit_is_input=verdict.limit_is_input,

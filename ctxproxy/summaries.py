@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class Summaries:
     def __init__(self) -> None:
         self._talks: OrderedDict[Hashable, _Talk] = OrderedDict()
         self._calls: OrderedDict[str, deque[float]] = OrderedDict()
+        self._lock = threading.RLock()
 
     def find(self, key: Hashable, messages: Sequence[Message]) -> Summary | None:
         """The summary of the longest prefix that these messages still begin with."""
@@ -58,6 +60,10 @@ class Summaries:
 
     def may_ask(self, key: tuple[str, bytes], *, now: float) -> bool:
         """Whether another summary call is worth its cost; counts it if so."""
+        with self._lock:
+            return self._may_ask(key, now)
+
+    def _may_ask(self, key: tuple[str, bytes], now: float) -> bool:
         talk = self._talks.get(key)
         if talk is not None and talk.until > now:
             return False
@@ -72,15 +78,19 @@ class Summaries:
         return True
 
     def keep(self, key: Hashable, summary: Summary) -> None:
-        talk = self._talk(key)
-        talk.summaries = (*talk.summaries[-1:], summary)
-        talk.failures, talk.until = 0, 0.0
+        """Keep a summary; the one before stays, for a fork that does not reach as far."""
+        with self._lock:
+            talk = self._talk(key)
+            talk.summaries = (*talk.summaries[-1:], summary)
+            talk.failures, talk.until = 0, 0.0
 
     def failed(self, key: Hashable, *, now: float) -> None:
-        talk = self._talk(key)
-        talk.failures += 1
-        if talk.failures >= _FAILURES:
-            talk.until, talk.failures = now + _PAUSE_SECONDS, 0
+        """Count a failure; after some in a row nothing is asked for a while."""
+        with self._lock:
+            talk = self._talk(key)
+            talk.failures += 1
+            if talk.failures >= _FAILURES:
+                talk.until, talk.failures = now + _PAUSE_SECONDS, 0
 
     def _talk(self, key: Hashable) -> _Talk:
         talk = self._talks.setdefault(key, _Talk())

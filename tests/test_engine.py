@@ -223,6 +223,56 @@ def test_output_too_long_lowers_the_limit_and_cuts_nothing(runtime: Runtime) -> 
     assert outcome.report.strategies == ("max_tokens",)
 
 
+def picture(n: int) -> dict[str, Any]:
+    url = "data:image/png;base64," + "iVBORw0KGgo" * n
+    return {
+        "role": "user",
+        "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}],
+    }
+
+
+def test_a_payload_too_large_in_bytes_loses_its_old_media_first(runtime: Runtime) -> None:
+    refusal = Answer(
+        status=413, body=b'{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'
+    )
+    provider = Provider(runtime, answer=lambda n, b: refusal if n == 1 else Answer(status=200))
+    messages = [picture(500), {"role": "assistant", "content": "a cat"}, picture(400)]
+    outcome = provider.run(call(runtime, messages))
+    assert len(provider.sent) == 2
+    sent = json.loads(provider.sent[1])["messages"]
+    assert "media removed" in json.dumps(sent[0])
+    assert sent[1:] == messages[1:]
+    assert outcome.error is None
+
+
+def test_a_payload_too_large_without_media_loses_its_largest_output(runtime: Runtime) -> None:
+    refusal = Answer(
+        status=413, body=b'{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'
+    )
+    provider = Provider(runtime, answer=lambda n, b: refusal if n == 1 else Answer(status=200))
+    messages = history(4)
+    messages[5] = {**messages[5], "content": "large " * 900}
+    provider.run(call(runtime, messages))
+    sent = json.loads(provider.sent[1])["messages"]
+    assert len(sent[5]["content"]) < 2_700
+    assert [m for i, m in enumerate(sent) if i != 5] == [m for i, m in enumerate(messages) if i != 5]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_a_ceiling_of_tokens_a_minute_is_only_met_where_that_is_asked_for(wanted: bool) -> None:
+    policy = replace(Policy(), summaries=False, tpm_compaction=wanted)
+    runtime = Runtime(policy=policy, window=WINDOW, clock=lambda: 1_000.0)
+    text = "Request too large for gpt-4o on tokens per min (TPM): Limit 1500, Requested 2600. The input or output tokens must be reduced."
+    refusal = Answer(
+        status=429,
+        body=json.dumps({"error": {"message": text, "type": "tokens", "code": "rate_limit_exceeded"}}).encode(),
+    )
+    provider = Provider(runtime, answer=lambda n, b: refusal if n == 1 else Answer(status=200))
+    outcome = provider.run(call(runtime, history(7)))
+    assert len(provider.sent) == (2 if wanted else 1)
+    assert outcome.answer.status == (200 if wanted else 429)
+
+
 @pytest.mark.parametrize("status", [400, 429, 500])
 def test_other_errors_pass_with_one_request(status: int, runtime: Runtime) -> None:
     answer = Answer(

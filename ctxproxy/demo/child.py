@@ -112,6 +112,8 @@ def _environment(inherited: Mapping[str, str], folder: str) -> dict[str, str]:
     paths = [str(_PACKAGES), kept.get("PYTHONPATH", "")]
     loopback = "127.0.0.1,localhost"
     return kept | {
+        # One slot and a tiny model: a summary call would evict the prompt cache that the demo is about.
+        "CTXPROXY_POLICY__SUMMARIES": "false",
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),  # a checkout that is not installed works too
         "NO_PROXY": loopback,
         "no_proxy": loopback,

@@ -27,6 +27,18 @@ def shrink(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None = N
     """
     if draft.fits and keep_messages is None:
         return draft
+    aim = draft.target
+    for _ in range(3):
+        found = _ladder(replace(draft, target=aim), steps=steps, keep_messages=keep_messages)
+        bridged = replace(bridge(found), target=draft.target)
+        if bridged.fits or not found.fits:
+            return bridged
+        aim -= bridged.tokens - draft.target  # bridges take room too
+    return bridged
+
+
+def _ladder(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None) -> Draft:
+    """The steps, one by one, as long as the target is not met."""
     if "truncate" in steps:
         draft = truncate(draft)
     if not draft.fits and "prune" in steps:
@@ -40,7 +52,7 @@ def shrink(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None = N
         draft = window(draft, facts=facts)
     if not draft.fits:
         draft = _harder(draft, facts=facts, steps=steps)
-    return bridge(draft)
+    return draft
 
 
 def _harder(draft: Draft, *, facts: bool, steps: Sequence[Step]) -> Draft:

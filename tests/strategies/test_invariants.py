@@ -22,7 +22,7 @@ from ctxproxy.strategies.window import bridge
 from ctxproxy.wire import WIRES
 from ctxproxy.wire.profiles import STRICTEST, rules_for
 
-SLOW = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 ANY = st.sampled_from(APIS)
 BOUND = replace(rules_for(api="messages", model="claude"), thinking="bound")
 # Which of the provider's profiles a request must satisfy under which rules.

@@ -67,7 +67,7 @@ def test_what_is_no_request_says_so(body: bytes) -> None:
     assert conversation.messages
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.sampled_from(APIS).flatmap(lambda api: st.tuples(st.just(api), bodies(api, thinking=True))))
 def test_facts_of_parts_add_up(case: tuple[str, dict[str, Any]]) -> None:
     api, body = case
