@@ -367,7 +367,7 @@ def main() -> int:
     arguments.add_argument("shared", type=Path)
     arguments.add_argument("--all", action="store_true")
     arguments.add_argument("--jobs", type=int, default=2)
-    arguments.add_argument("--budget", type=int, default=1_200_000, help="tokens of the sample, roughly")
+    arguments.add_argument("--budget", type=int, default=4_000_000, help="tokens of the sample, roughly")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--source", help="only this source")
     arguments.add_argument("--modes", default="own,strict,bound")

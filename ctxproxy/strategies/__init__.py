@@ -27,7 +27,7 @@ def shrink(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None = N
     """
     if draft.fits and keep_messages is None:
         return draft
-    aim = draft.target
+    aim, bridged = draft.target, draft
     for _ in range(3):
         found = _ladder(replace(draft, target=aim), steps=steps, keep_messages=keep_messages)
         bridged = replace(bridge(found), target=draft.target)

@@ -1,32 +1,32 @@
-"""The deterministic digest: notes that stand in for the parts of a conversation that were cut. No model is used."""
+"""The deterministic digest: notes that stand in for the parts of a conversation that were cut. No model is used.
+
+Every passage states facts (`passages.extract`). A fact is worth what its tokens are worth by their shape, by who
+said them, how often and how late; it is chosen by worth for its cost, and what was said once is worth nothing the
+second time. The room that is left goes to whole lines, the newest first.
+"""
 
 from __future__ import annotations
 
 import heapq
-import math
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
+from ctxproxy.strategies.notes import OPENING, Step, fit, step_cost
 from ctxproxy.strategies.passages import Fact, Passage, extract
-from ctxproxy.strategies.shapes import cost, tokens
+from ctxproxy.strategies.shapes import tokens
 
 __all__ = ["Fact", "Passage", "digest", "extract"]
 
-import os
-
-NAME = float(os.environ.get("NAME", 0.45))
-LAB = float(os.environ.get("LAB", 1.0))
-LAM = float(os.environ.get("LAM", 0.4))
-MATE = float(os.environ.get("MATE", 1.0))
-HEAD = float(os.environ.get("HEAD", 1.5))
-
-
-class Step(NamedTuple):
-    at: int
-    fact: int
-    name: str = ""
-    whole: bool = False
+# Found by measuring how many of the facts that real runs went on to use survive; none is sensitive.
+_BY_USER, _BY_CALL, _BY_ASSISTANT = 1.8, 2.2, 1.4  # who said a token raises its worth
+_REPEATED = 0.5  # exponent: how much a token gains from being said again
+_OLD = 0.6  # share of its worth that a token keeps when it was last said at the very beginning
+_NAME = 0.45  # of a token's worth when it is noted alone, without its line
+_NAMED = 0.4  # of its worth that a line still adds to a token that was noted alone
+_MATE = 1.0  # worth of the field beside one that can't be guessed: it says which thing that is
+_CALL = 1.5  # worth of a call's first arguments, once its result is noted
+_LEAST = 0.05  # worth below which nothing is noted
+_STRONG = 1.8  # weight of a token that can't be guessed
+_USER, _TOOL_CALL, _ASSISTANT = 1, 2, 4
 
 
 def digest(
@@ -37,295 +37,193 @@ def digest(
     stays: str = "",
     extract: Callable[[Passage], tuple[Fact, ...]] = extract,
 ) -> str:
-    """Notes on `passages` of at most `budget` tokens by `count`, in conversation order; "" when there is nothing to say."""
+    """Notes on `passages`, in conversation order; "" when there is nothing to say.
+
+    `budget` is in tokens by `count`. What stands in `stays`, the text that the prompt keeps, is not noted again.
+    `extract` may be a remembering one.
+    """
     if budget <= 0 or not passages:
         return ""
-    facts = [extract(p) for p in passages]
-    known = {t for _, _, t, _ in tokens(stays, opening=False)} if stays else set()
-    values = _values(passages, facts, known)
+    facts = [extract(passage) for passage in passages]
+    known = {token for _, _, token, _ in tokens(stays, opening=False)} if stays else set[str]()
     calls = _calls(passages)
-    order = _rank(facts, values, calls, budget * 1.5)
-    if not order:
-        return ""
-    order += _rest(facts)
-    return _fit(passages, facts, calls, order, budget, count)
+    order = _Ranking(facts, _values(passages, facts, known), calls).run(budget * 1.5)
+    return fit(passages, facts, calls, [*order, *_rest(facts)], budget=budget, count=count) if order else ""
 
 
-def _calls(passages):
+def _calls(passages: Sequence[Passage]) -> dict[int, int]:
     """For each tool result the place of its call: results come in the order of their calls."""
-    out: dict[int, int] = {}
-    open_calls: list[int] = []
-    for at, p in enumerate(passages):
-        if p.kind == "tool_call":
-            open_calls.append(at)
-        elif p.kind == "tool_result":
-            for c in open_calls:
-                if p.name is None or passages[c].name == p.name:
-                    out[at] = c
-                    open_calls.remove(c)
-                    break
-    return out
+    found: dict[int, int] = {}
+    waiting: list[int] = []
+    for at, passage in enumerate(passages):
+        if passage.kind == "tool_call":
+            waiting.append(at)
+        elif passage.kind == "tool_result":
+            call = next((c for c in waiting if passage.name is None or passages[c].name == passage.name), None)
+            if call is not None:
+                found[at] = call
+                waiting.remove(call)
+    return found
 
 
-_ROLE = {"user": 1, "tool_call": 2, "assistant": 4}
-DF = float(os.environ.get("DF", 0.5))
-REC = float(os.environ.get("REC", 0.6))
-FU, FC, FA = (float(x) for x in os.environ.get("ROLES", "1.8,2.2,1.4").split(","))
-
-
-def _values(passages, facts, known):
+def _values(passages: Sequence[Passage], facts: Sequence[Sequence[Fact]], known: set[str]) -> dict[str, float]:
+    """What each token is worth: its shape's weight, raised by who said it, how often and how late."""
     weight: dict[str, float] = {}
     times: dict[str, int] = {}
     last: dict[str, int] = {}
-    mask: dict[str, int] = {}
+    said_by: dict[str, int] = {}
     for at, group in enumerate(facts):
-        p = passages[at]
-        bit = 2 if p.kind == "tool_call" else 0 if p.kind != "text" else 1 if p.role == "user" else 4
+        passage = passages[at]
+        by = _TOOL_CALL if passage.kind == "tool_call" else 0
+        if passage.kind == "text":
+            by = _USER if passage.role == "user" else _ASSISTANT
         for fact in group:
-            for token, w in zip(fact.tokens, fact.weights):
-                if w > weight.get(token, 0.0):
-                    weight[token] = w
+            for token, worth in zip(fact.tokens, fact.weights, strict=True):
+                if worth > weight.get(token, 0.0):
+                    weight[token] = worth
                 if last.get(token) != at:
                     times[token] = times.get(token, 0) + 1
                     last[token] = at
-                    mask[token] = mask.get(token, 0) | bit
-    n = max(1, len(facts))
-    factor = [(FU if m & 1 else 1.0) * (FC if m & 2 else 1.0) * (FA if m & 4 else 1.0) for m in range(8)]
-    power = [k**DF for k in range(n + 1)]
+                    said_by[token] = said_by.get(token, 0) | by
+    raised = [
+        (_BY_USER if m & _USER else 1.0)
+        * (_BY_CALL if m & _TOOL_CALL else 1.0)
+        * (_BY_ASSISTANT if m & _ASSISTANT else 1.0)
+        for m in range(8)
+    ]
+    repeated = [n**_REPEATED for n in range(11)]
+    total = max(1, len(facts))
     return {
-        t: 0.0 if t in known else w * factor[mask[t]] * power[min(10, times[t])] * (REC + (1 - REC) * last[t] / n)
-        for t, w in weight.items()
+        token: 0.0
+        if token in known
+        else worth
+        * raised[said_by[token]]
+        * repeated[min(10, times[token])]
+        * (_OLD + (1 - _OLD) * last[token] / total)
+        for token, worth in weight.items()
     }
 
 
-def _rank(facts, values, calls, limit):
-    heap = []
-    place: dict[str, tuple[int, int]] = {}
-    for at, group in enumerate(facts):
-        for n, fact in enumerate(group):
-            gain = LAB * sum([values.get(t, 0.0) for t in fact.tokens])
-            if gain > 0.05 and fact.text:
-                heap.append((-gain / fact.cost, at, n, "", 0.0))
-            if fact.form == "line":
-                for t, w in zip(fact.tokens, fact.weights):
-                    if w >= 0.5 and len(t) < 80 and t != fact.text and not t.isdigit():
-                        place[t] = (at, n)
-    for t, (at, n) in place.items():
-        v = values.get(t)
-        if v:
-            heap.append((-NAME * v / (cost(_snip(facts[at][n].text, t)) + 0.8), at, n, t, 0.0))
-    heapq.heapify(heap)
-    order = []
-    spent = 0.0
-    covered = set()
-    named = set()
-    taken = set()
-    opened = set()
-    while heap and spent < limit:
-        ratio, at, n, name, bonus = heapq.heappop(heap)
-        fact = facts[at][n]
-        if name:
-            if name in covered:
-                continue
-            covered.add(name)
-            named.add(name)
-            order.append(Step(at, n, name))
-            spent += cost(_snip(fact.text, name)) + 0.8
-        else:
-            if (at, n) in taken:
-                continue
-            gain = bonus + sum(
-                [
-                    LAB * values.get(t, 0.0) if t not in covered else LAM * values.get(t, 0.0) if t in named else 0.0
-                    for t in fact.tokens
-                ]
-            )
-            now = -gain / fact.cost
-            if gain <= 0.05:
-                continue
-            if heap and now > heap[0][0] + 1e-9:
-                heapq.heappush(heap, (now, at, n, "", bonus))
-                continue
-            taken.add((at, n))
-            new = 0.0
-            for t, w in zip(fact.tokens, fact.weights):
-                named.discard(t)
-                if t not in covered:
-                    covered.add(t)
-                    if w > new:
-                        new = w
-                    if "/" in t:
-                        for k in range(len(t)):
-                            if t[k] == "/":
-                                covered.add(t[k + 1 :])
-            order.append(Step(at, n))
-            spent += fact.cost
-            if fact.form == "field" and new >= 1.8 and MATE:
-                group = facts[at]
-                for m in (n + 1, n - 1):
-                    if (
-                        0 <= m < len(group)
-                        and (at, m) not in taken
-                        and group[m].form == "field"
-                        and group[m].group == fact.group
-                        and abs(group[m].unit - fact.unit) <= (0 if m < n else 1)
-                    ):
-                        mate = group[m]
-                        g = MATE + sum([values.get(t, 0.0) for t in mate.tokens if t not in covered])
-                        heapq.heappush(heap, (-g / mate.cost, at, m, "", MATE))
-                        break
-        if at not in opened:
-            opened.add(at)
-            spent += 3
-            c = calls.get(at)
-            if c is not None and HEAD:
-                for m, mate in enumerate(facts[c][:3]):
-                    if (c, m) not in taken and mate.text:
-                        heapq.heappush(heap, (-HEAD / mate.cost, c, m, "", HEAD))
-    return order
+_Entry = tuple[float, int, int, str, float]  # minus worth for cost, passage, fact, token alone, worth beside its tokens
 
 
-SN = int(os.environ.get("SN", 1))
-import re
-_B = re.compile(r"(\w{2,20})\W{1,6}$")
-_A = re.compile(r"\W{1,6}(\w{2,20})")
-def _snip(line, t):
-    if not SN: return t
-    i = line.find(t)
-    if i < 0: return t
-    b = _B.search(line[max(0,i-24):i]) if SN & 1 else None
-    a = _A.match(line[i+len(t):i+len(t)+24]) if SN & 2 else None
-    lo = b.start() + max(0,i-24) if b else i
-    hi = a.end() + i + len(t) if a else i + len(t)
-    return line[lo:hi]
+class _Ranking:
+    """Chooses facts by what they still add for their cost; a heap whose entries are renewed when they have sunk."""
+
+    def __init__(self, facts: Sequence[Sequence[Fact]], values: Mapping[str, float], calls: Mapping[int, int]) -> None:
+        self.facts = facts
+        self.values = values
+        self.calls = calls
+        self.covered: set[str] = set()
+        self.named: set[str] = set()
+        self.taken: set[tuple[int, int]] = set()
+        self.opened: set[int] = set()
+        self.heap: list[_Entry] = []
+
+    def run(self, limit: float) -> list[Step]:
+        """The steps, best first, until they cost about `limit` tokens."""
+        self._fill()
+        order: list[Step] = []
+        spent = 0.0
+        while self.heap and spent < limit:
+            _, at, n, name, bonus = heapq.heappop(self.heap)
+            step = self._take_name(at, n, name) if name else self._take_fact(at, n, bonus)
+            if step is None:
+                continue
+            order.append(step)
+            spent += step_cost(self.facts[at][n], step)
+            if at not in self.opened:
+                self.opened.add(at)
+                spent += OPENING
+                self._open_call(at)
+        return order
+
+    def _fill(self) -> None:
+        place: dict[str, tuple[int, int]] = {}
+        for at, group in enumerate(self.facts):
+            for n, fact in enumerate(group):
+                worth = sum([self.values.get(token, 0.0) for token in fact.tokens])
+                if worth > _LEAST and fact.text:
+                    self.heap.append((-worth / fact.cost, at, n, "", 0.0))
+                if fact.form == "line":
+                    for token, weight in zip(fact.tokens, fact.weights, strict=True):
+                        if weight >= 0.5 and len(token) < 80 and token != fact.text and not token.isdigit():
+                            place[token] = (at, n)
+        for token, (at, n) in place.items():
+            worth = self.values.get(token)
+            if worth:
+                price = step_cost(self.facts[at][n], Step(at, n, token))
+                self.heap.append((-_NAME * worth / price, at, n, token, 0.0))
+        heapq.heapify(self.heap)
+
+    def _take_name(self, at: int, n: int, name: str) -> Step | None:
+        if name in self.covered:
+            return None
+        self.covered.add(name)
+        self.named.add(name)
+        return Step(at, n, name)
+
+    def _take_fact(self, at: int, n: int, bonus: float) -> Step | None:
+        fact = self.facts[at][n]
+        if (at, n) in self.taken:
+            return None
+        worth = bonus + sum([self._left(token) for token in fact.tokens])
+        if worth <= _LEAST:
+            return None
+        now = -worth / fact.cost
+        if self.heap and now > self.heap[0][0] + 1e-9:
+            heapq.heappush(self.heap, (now, at, n, "", bonus))
+            return None
+        self.taken.add((at, n))
+        strongest = 0.0
+        for token, weight in zip(fact.tokens, fact.weights, strict=True):
+            self.named.discard(token)
+            if token not in self.covered:
+                self.covered.add(token)
+                strongest = max(strongest, weight)
+                # A path covers its own tails: `src/a/b.py` says `b.py` too.
+                self.covered.update(token[k + 1 :] for k, char in enumerate(token) if char == "/")
+        if fact.form == "field" and strongest >= _STRONG:
+            self._push_mate(at, n, fact)
+        return Step(at, n)
+
+    def _left(self, token: str) -> float:
+        """What a token is still worth, noted or not."""
+        if token not in self.covered:
+            return self.values.get(token, 0.0)
+        return _NAMED * self.values.get(token, 0.0) if token in self.named else 0.0
+
+    def _push_mate(self, at: int, n: int, fact: Fact) -> None:
+        """The field after (or before) one that can't be guessed says what that one belongs to."""
+        group = self.facts[at]
+        for m in (n + 1, n - 1):
+            if not 0 <= m < len(group) or (at, m) in self.taken:
+                continue
+            mate = group[m]
+            if mate.form == "field" and mate.group == fact.group and abs(mate.unit - fact.unit) <= (0 if m < n else 1):
+                worth = _MATE + sum([self.values.get(t, 0.0) for t in mate.tokens if t not in self.covered])
+                heapq.heappush(self.heap, (-worth / mate.cost, at, m, "", _MATE))
+                return
+
+    def _open_call(self, at: int) -> None:
+        """A result that is noted wants its call's first arguments beside it."""
+        call = self.calls.get(at)
+        if call is None:
+            return
+        for m, fact in enumerate(self.facts[call][:3]):
+            if (call, m) not in self.taken and fact.text:
+                heapq.heappush(self.heap, (-_CALL / fact.cost, call, m, "", _CALL))
 
 
-def _rest(facts):
+def _rest(facts: Sequence[Sequence[Fact]]) -> list[Step]:
     """Whole lines, newest passage first, for the room that the facts leave."""
-    out = []
+    found: list[Step] = []
     for at in range(len(facts) - 1, -1, -1):
-        seen = set()
+        seen: set[int] = set()
         for n, fact in enumerate(facts[at]):
             if fact.form == "field":
-                out.append(Step(at, n))
+                found.append(Step(at, n))
             elif fact.unit not in seen and (fact.full or fact.text):
                 seen.add(fact.unit)
-                out.append(Step(at, n, "", True))
-    return out
-
-
-def _fit(passages, facts, calls, order, budget, count):
-    steps = []
-    total = 0.0
-    opened = set()
-    for at, n, name, whole in order:
-        fact = facts[at][n]
-        c = cost(_snip(fact.text, name)) + 0.8 if name else cost(fact.full) if whole and fact.full else fact.cost
-        if at not in opened:
-            opened.add(at)
-            c += 3
-        total += c
-        steps.append(total)
-    low, high = 0, len(order)
-    best = ""
-    k = bisect_right(steps, budget)
-    for _ in range(8):
-        k = max(low, min(k, high))
-        text = _render(passages, facts, calls, order[:k])
-        size = count(text)
-        if size <= budget:
-            low = k
-            best = text
-            if k >= high or size >= budget * 0.985:
-                break
-        else:
-            high = k - 1
-            if high <= low:
-                break
-        scale = size / max(1.0, steps[k - 1]) if k else 1.0
-        want = bisect_right(steps, budget / scale * 0.997)
-        k = want if low < want <= high else (low + high + 1) // 2
-    return best
-
-
-def _render(passages, facts, calls, chosen):
-    picked: dict[int, dict[int, list]] = {}
-    for at, n, name, whole in chosen:
-        slot = picked.setdefault(at, {}).setdefault(n, [False, False, []])
-        if name:
-            slot[2].append(name)
-        elif whole:
-            slot[1] = True
-        else:
-            slot[0] = True
-    lines: dict[int, str] = {}
-    for at in sorted(picked):
-        p = passages[at]
-        body = _body(facts[at], picked[at])
-        if p.kind == "tool_call":
-            lines[at] = f"{p.name or 'tool'}({body})"
-        elif p.kind == "tool_result":
-            c = calls.get(at)
-            if c is None:
-                lines[at] = f"{p.name or 'tool'} → {body}"
-            else:
-                lines[c] = f"{lines.get(c) or p.name or 'tool'} → {body}"
-        else:
-            lines[at] = f"{p.role}: {body}"
-    return "\n".join(lines[at] for at in sorted(lines))
-
-
-def _body(group, picked):
-    out = []
-    last = None
-    shown = set()
-    names = []
-    done = {}
-    for n in sorted(picked):
-        fact = group[n]
-        one, whole, extra = picked[n]
-        if whole and fact.form != "field":
-            done[fact.unit] = n
-    texts = " ".join([group[n].full or group[n].text if picked[n][1] else group[n].text for n in picked if picked[n][0] or picked[n][1]])
-
-    def flush():
-        if names:
-            out.append(("\n  " if out or len(picked) > 1 else "") + ", ".join(names))
-            names.clear()
-
-    for n in sorted(picked):
-        fact = group[n]
-        one, whole, extra = picked[n]
-        if fact.unit in done and fact.form != "field":
-            if done[fact.unit] != n:
-                continue
-            text = fact.full or fact.text
-        elif one:
-            text = fact.text
-        else:
-            names += [_snip(fact.text, t) for t in sorted(extra, key=fact.text.find) if t not in texts]
-            continue
-        if names:
-            flush()
-            last = fact if last is None else last
-        if last is None:
-            sep = ""
-        elif fact.form == "field":
-            sep = ", " if fact.unit == last.unit and fact.group == last.group else "; "
-        elif fact.unit == last.unit:
-            sep = " … "
-        else:
-            sep = "\n  " if fact.form == "line" else " " if out[-1][-1:] in ".!?。！？" else "; "
-        if fact.form == "line" and last is None and len(picked) > 1:
-            sep = "\n  "
-        head = ""
-        if fact.group and (last is None or fact.group != last.group):
-            head = fact.group + ": "
-            shown = set()
-        if fact.label and fact.label != fact.group and not (fact.label in shown and not fact.text.replace(".", "").isdigit()):
-            head += fact.label + " "
-            shown.add(fact.label)
-        out.append(sep + head + text)
-        last = fact
-    flush()
-    return "".join(out)
+                found.append(Step(at, n, whole=True))
+    return found

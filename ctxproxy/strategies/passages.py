@@ -1,15 +1,15 @@
 """From one passage of a conversation to the facts that it states.
 
-Structured data gives one fact a field; prose gives one a clause, cut around what is worth noting; code, logs and listings one a line.
+Structured data gives one fact a field; prose gives one a clause, cut around what is worth noting; code, logs
+and listings one a line.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from ctxproxy.strategies.shapes import SOLID, clean, cost, tokens
 
@@ -18,11 +18,9 @@ __all__ = ["Fact", "Passage", "extract"]
 Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking"]
 Form: TypeAlias = Literal["field", "text", "line"]
 
-import os
-BU, BE, BD, BP, BS, BL, WH = (float(x) for x in os.environ.get("BASE", ".25,.12,.08,.02,.08,.15,.5").split(","))
-PW = float(os.environ.get("PW", 0))
-_PW = re.compile(r"(?<![\w.])[a-z]{4,}(?![\w.])")
-_SHORT = int(os.environ.get("SHORT", 96))  # characters: a line up to this length is noted whole
+# Worth of a sentence or line beside its tokens, by what it is.
+_USER, _ERROR, _DECIDED, _PLAIN, _DEFINED, _LOUD, _PHRASE = 0.25, 0.12, 0.08, 0.02, 0.08, 0.15, 0.5
+_SHORT = 96  # characters: a line up to this length is noted whole
 _VALUE = 160  # characters: a longer field is read as text
 _MOST = 400  # units of one passage that are looked at one by one
 
@@ -41,7 +39,11 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One thing to note. `tokens` is what it tells, with `weights`; `unit` is the row or line it stood in, `full` that line whole."""
+    """One thing to note.
+
+    `tokens` is what it tells, with `weights`; `unit` is the row or line it stood in, `full` that line whole;
+    `cost` is about what it adds, in tokens.
+    """
 
     text: str
     label: str = ""
@@ -88,13 +90,13 @@ _CLAUSE = re.compile(r"(?<=[，、,])|\s+")
 _FENCE = "```"
 _IS_SOLID = re.compile(f"[{SOLID}]")
 _FAULT = re.compile(
-    r"error|exception|fail|fatal|denied|cannot|can't|could not|not found|no such|invalid|traceback|panic|refused|timed? ?out"
-    r"|erreur|échec|fehler|fallo|erro\b|errore|ошибк|не удалось|错误|失败|异常|無効|エラー|失敗|오류|실패|خطأ|فشل|त्रुटि|विफल|ผิดพลาด|ล้มเหลว|hata|lỗi",
+    r"error|exception|fail|fatal|denied|cannot|can't|could not|not found|no such|invalid|traceback|panic|refused|timed? ?out"  # noqa: E501
+    r"|erreur|échec|fehler|fallo|erro\b|errore|ошибк|не удалось|错误|失败|异常|無効|エラー|失敗|오류|실패|خطأ|فشل|त्रुटि|विफल|ผิดพลาด|ล้มเหลว|hata|lỗi",  # noqa: E501
     re.IGNORECASE,
 )
 _DECISION = re.compile(
-    r"\b(?:decid|instead|because|therefore|must|should|will use|chose|prefer|agreed|confirm|root cause|the (?:issue|problem|bug|fix) is"
-    r"|fixed|done|completed|need to|won't|do not|don't|never|always|décid|parce que|il faut|entschied|weil|porque|decidi)"
+    r"\b(?:decid|instead|because|therefore|must|should|will use|chose|prefer|agreed|confirm|root cause|the (?:issue|problem|bug|fix) is"  # noqa: E501
+    r"|fixed|done|completed|need to|won't|do not|don't|never|always|décid|parce que|il faut|entschied|weil|porque|decidi)"  # noqa: E501
     r"|решил|потому что|нужно|决定|改用|因为|必须|需要|確認|決め|なので|결정|때문|قرر|لأن|निर्णय|क्योंकि|ตัดสินใจ|เพราะ",
     re.IGNORECASE,
 )
@@ -146,8 +148,7 @@ class _Reader:
         if depth > 12:
             return
         if isinstance(value, dict):
-            for key, item in value.items():
-                name = str(key)
+            for name, item in cast("dict[str, Any]", value).items():
                 if isinstance(item, (dict, list)):
                     if not item:
                         continue
@@ -163,7 +164,7 @@ class _Reader:
                     self.leaf(item, label=name, group=group)
             return
         if isinstance(value, list):
-            for item in value:
+            for item in cast("list[Any]", value):
                 if isinstance(item, (dict, list)):
                     self.unit += 1
                     self.walk(item, label="", group=group, depth=depth + 1)
@@ -202,7 +203,7 @@ class _Reader:
     def whole(self, text: str) -> float:
         if _IS_SOLID.search(text):
             return 1.0 if len(text) <= 24 else 0.6
-        return WH if " " in text else 0.4
+        return _PHRASE if " " in text else 0.4
 
     # -- text
 
@@ -245,10 +246,10 @@ class _Reader:
     def base(self, sentence: str) -> float:
         """What a sentence is worth apart from the tokens in it, per estimated token."""
         if self.user:
-            return BU
+            return _USER
         if self.error or _FAULT.search(sentence):
-            return BE
-        return BD if _DECISION.search(sentence) else BP
+            return _ERROR
+        return _DECIDED if _DECISION.search(sentence) else _PLAIN
 
     def lines(self, text: str, group: str) -> None:
         rows = text.split("\n")
@@ -263,11 +264,11 @@ class _Reader:
                 continue
             self.seen.add(line)
             self.unit += 1
-            base = BP
+            base = _PLAIN
             if self.error or _FAULT.search(line):
-                base = BL
+                base = _LOUD
             elif _SIGNATURE.match(line):
-                base = BS
+                base = _DEFINED
             if len(line) > 600:
                 for sentence in _SENTENCE.split(line):
                     self.unit += 1
@@ -278,8 +279,6 @@ class _Reader:
     def pieces(self, text: str, *, group: str, form: Form, base: float) -> None:
         """One unit of text as facts: whole if short, else the stretches around what is worth noting."""
         found = tokens(text)
-        if PW and form == "line":
-            found = sorted(found + [(m.start(), m.end(), m[0], PW) for m in _PW.finditer(text)])
         whole = cost(text)
         if len(text) <= _SHORT:
             self.add(text, [*((t, w) for _, _, t, w in found), (text, base * whole)], group=group, form=form)
@@ -317,7 +316,3 @@ def _right(text: str, at: int, reach: int = 18) -> int:
         return high
     cut = text.rfind(" ", at, high)
     return cut if cut >= at else at
-
-
-def _rows(text: str) -> Iterator[str]:
-    yield from text.split("\n")

@@ -73,6 +73,8 @@ def stub(draft: Draft, index: int, part: Part, name: str | None) -> str:
     """What stands for a pruned output: its size, its facts, and where the rest is."""
     text = draft.text(index, part)
     passage = Passage(index=index, role="tool", kind="tool_result", name=name, text=text, error=part.error)
-    facts = digest([passage], budget=min(_STUB_MOST, int(part.tokens * _STUB_SHARE)), count=draft.count, extract=draft.extract)
+    facts = digest(
+        [passage], budget=min(_STUB_MOST, int(part.tokens * _STUB_SHARE)), count=draft.count, extract=draft.extract
+    )
     head = f"[old output removed: {part.tokens:,} tokens.{draft.locate(text)}]"
     return f"{head}\n{facts}" if facts else head

@@ -1,7 +1,7 @@
 """What a string looks like: the tokens worth noting in any text, how much each is worth, and what must never be noted.
 
-A token is judged by its shape alone (letters with digits, snake or camel case, a path, a date, an amount ...), so that the same
-rules hold for every language and domain.
+A token is judged by its shape alone (letters with digits, snake or camel case, a path, a date, an amount ...),
+so that the same rules hold for every language and domain.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 
 __all__ = ["clean", "cost", "parts", "tokens"]
 
-import os
-WI, WP, WF = (float(x) for x in os.environ.get("W", "1.2,2.5,2.0").split(","))
+# Weights of shapes: an identifier of code, a path, a file name.
+_IDENTIFIER, _PATH, _FILE = 1.2, 2.5, 2.0
 _UPPER = "A-Z" + "".join(c for c in map(chr, range(0xC0, 0x590)) if c.isupper())
 # Scripts written without spaces: a run of them is a clause, not a word, and digits beside it are a token of their own.
 SOLID = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -105,7 +105,10 @@ def cost(text: str) -> float:
 
 
 def tokens(text: str, *, opening: bool = True) -> list[tuple[int, int, str, float]]:
-    """(start, end, token, weight) of what is worth noting in `text`. With `opening`, a capital at the start of a sentence is no name."""
+    """(start, end, token, weight) of what is worth noting in `text`.
+
+    With `opening`, a capital at the start of a sentence is no name.
+    """
     found: list[tuple[int, int, str, float]] = []
     for match in _TOKEN.finditer(text):
         run = match[0]
@@ -124,7 +127,10 @@ _STOPS = (". ", "! ", "? ", ": ", "\n ", "- ", "* ", "# ")
 
 
 def parts(run: str) -> list[tuple[str, float]]:
-    """The tokens of one run without spaces, each with its weight: 3 an identifier nobody can guess, 0.3 a small number."""
+    """The tokens of one run without spaces, each with its weight.
+
+    3 is an identifier nobody can guess, 0.3 a small number.
+    """
     run = run.strip("-:=?&+#,") if run[0] != "-" else run
     if not run:
         return []
@@ -159,7 +165,7 @@ def _path(run: str) -> list[tuple[str, float]]:
             return [(head, 0.8 if len(names) > 2 else 0.5)]
         if len(names) == 2 or all(p.isdigit() for p in names):
             return [item for p in names for item in _word(p)]
-    return [(head, WP)] + (parts(line) if line else [])
+    return [(head, _PATH)] + (parts(line) if line else [])
 
 
 def _word(run: str) -> list[tuple[str, float]]:
@@ -188,7 +194,7 @@ def _word(run: str) -> list[tuple[str, float]]:
     if digits >= 3 or (len(body) >= 6 and digits >= 2):
         return [(body, 2.8)]
     if "_" in body or _CAMEL.search(body):
-        return [(body, WI)]
+        return [(body, _IDENTIFIER)]
     return [(body, 1.0 if letters > 2 else 0.7)]
 
 
@@ -199,18 +205,18 @@ def _name(run: str, body: str) -> list[tuple[str, float]]:
         last = pieces[-1]
         if strong and not (last.islower() and len(last) <= 4):
             return [*strong, (body, 0.2)]
-        return [(body, WI if len(body) > 4 else 0.3)]
+        return [(body, _IDENTIFIER if len(body) > 4 else 0.3)]
     if "_" in body:
         core = body.strip("_")
         if body.startswith("__") and body.endswith("__"):
             return [(body, 0.3)]
-        return [(body, WI if "_" in core else 0.8)] if core else []
+        return [(body, _IDENTIFIER if "_" in core else 0.8)] if core else []
     if _FAULT.search(body):
-        return [(body, WF)]
+        return [(body, _FILE)]
     if "-" in body:
         return [(body, 0.25 if body.islower() else 0.4)] if len(body) > 4 else []
     if _CAMEL.search(body):
-        return [(body, WI)]
+        return [(body, _IDENTIFIER)]
     if body.isupper():
         return [(body, 0.4)] if len(body) > 1 else []
     if run[0] in ".@#":
