@@ -216,14 +216,17 @@ class _Ranking:
 
 
 def _rest(facts: Sequence[Sequence[Fact]]) -> list[Step]:
-    """Whole lines, newest passage first, for the room that the facts leave."""
+    """Whole lines, newest passage first, for the room that the facts leave; what repeats is said once."""
     found: list[Step] = []
+    said: set[str] = set()
     for at in range(len(facts) - 1, -1, -1):
         seen: set[int] = set()
         for n, fact in enumerate(facts[at]):
+            text = fact.full or fact.text
             if fact.form == "field":
                 found.append(Step(at, n))
-            elif fact.unit not in seen and (fact.full or fact.text):
+            elif fact.unit not in seen and text and text not in said:
                 seen.add(fact.unit)
+                said.add(text)
                 found.append(Step(at, n, whole=True))
     return found

@@ -49,9 +49,15 @@ def growing(messages: int, words: int = 120) -> dict[str, Any]:
         {"role": "user", "content": "Find the leak in the cache."},
     ]
     for i in range(messages):
-        call = {"id": f"c{i}", "type": "function", "function": {"name": "read", "arguments": f'{{"path":"src/m{i}.py"}}'}}
+        call = {
+            "id": f"c{i}",
+            "type": "function",
+            "function": {"name": "read", "arguments": f'{{"path":"src/m{i}.py"}}'},
+        }
         found.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        found.append({"role": "tool", "tool_call_id": f"c{i}", "content": f"module m{i}: " + f"value_{i} = {i * 37} " * words})
+        found.append(
+            {"role": "tool", "tool_call_id": f"c{i}", "content": f"module m{i}: " + f"value_{i} = {i * 37} " * words}
+        )
     return {"model": "gpt-4o", "messages": found}
 
 
@@ -76,13 +82,17 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_unedited_request_reaches_upstream_byte_for_byte(name: str, client: httpx.Client, provider: FakeProvider) -> None:
+def test_unedited_request_reaches_upstream_byte_for_byte(
+    name: str, client: httpx.Client, provider: FakeProvider
+) -> None:
     client.post(CHAT, content=BODIES[name], headers={"content-type": "application/json"})
     assert provider.requests[-1].body == BODIES[name]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
-@pytest.mark.parametrize("path", ["/", "/v1/models", "/v1/unknown%2Fpath/%E2%82%AC?a=1&b=%20&a=2&c", "/api/x//y;z", "/v1/files"])
+@pytest.mark.parametrize(
+    "path", ["/", "/v1/models", "/v1/unknown%2Fpath/%E2%82%AC?a=1&b=%20&a=2&c", "/api/x//y;z", "/v1/files"]
+)
 def test_any_path_and_method_passes_through(
     method: str, path: str, client: httpx.Client, provider: FakeProvider
 ) -> None:
@@ -123,9 +133,7 @@ def test_the_only_paths_taken_are_its_own(client: httpx.Client, provider: FakePr
 
 
 @pytest.mark.parametrize("options", [{}, {"crlf": True}, {"chunk_bytes": 7}, {"comments": True, "pings": True}])
-def test_stream_comes_back_byte_for_byte(
-    options: dict[str, Any], client: httpx.Client, provider: FakeProvider
-) -> None:
+def test_stream_comes_back_byte_for_byte(options: dict[str, Any], client: httpx.Client, provider: FakeProvider) -> None:
     before = {name: getattr(provider, name) for name in options}
     for name, value in options.items():
         setattr(provider, name, value)
@@ -155,7 +163,9 @@ def test_status_and_headers_come_back(status: int, client: httpx.Client, provide
     direct = httpx.get(provider.base_url + f"/anything?status={status}")
     assert ours.status_code == direct.status_code == status
     skip = ("date", "server", "connection", "keep-alive", "transfer-encoding", "content-length")  # it echoes headers
-    assert [h for h in ours.headers.items() if h[0] not in skip] == [h for h in direct.headers.items() if h[0] not in skip]
+    assert [h for h in ours.headers.items() if h[0] not in skip] == [
+        h for h in direct.headers.items() if h[0] not in skip
+    ]
 
 
 def test_error_body_of_the_provider_is_unchanged(client: httpx.Client, provider: FakeProvider) -> None:
@@ -316,7 +326,9 @@ def test_overflow_of_the_provider_is_cured_with_one_more_call(provider: FakeProv
         assert provider.calls == 3
 
 
-def test_a_prompt_that_can_not_fit_is_a_typed_error_without_a_call(client: httpx.Client, provider: FakeProvider) -> None:
+def test_a_prompt_that_can_not_fit_is_a_typed_error_without_a_call(
+    client: httpx.Client, provider: FakeProvider
+) -> None:
     body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "word " * 9_000}]}
     answer = client.post(CHAT, json=body)
     assert answer.status_code == 400
