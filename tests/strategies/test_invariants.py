@@ -124,7 +124,8 @@ def test_a_window_holds_what_can_fit(request: tuple[str, str, bytes], size: int)
         assert prepared.requested_tokens > size
         return
     assert not prepared.report.faults
-    assert read(api, prepared.body).tokens <= size
+    # A prompt is only refused where it is certainly too long: within the margin the provider decides.
+    assert read(api, prepared.body).tokens <= size + prepared.report.margin
     for profile in profiles:
         assert not new_violations(body, prepared.body, api, profile)
 
