@@ -29,6 +29,8 @@ from ctxproxy.wire.base import Reader
 
 __all__ = ["Engine", "Observed"]
 
+_LEAST_WINDOW = 1_024  # tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
@@ -132,7 +134,10 @@ class Engine:
             counter=self.reader.scale_of(conversation.model)[1],
         )
         if verdict == "truncated":
-            self.limits.learn(key, max(reported, 1_024), now=call.now)
+            # A figure that no window has is a server that does not count, not one that cuts.
+            if reported < _LEAST_WINDOW:
+                return Observed(reported=reported)
+            self.limits.learn(key, reported, now=call.now)
             return Observed(reported=reported, truncated=True)
         if stop == "model_context_window_exceeded":
             self.limits.learn(key, reported + _output_tokens(usage), now=call.now)

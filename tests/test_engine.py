@@ -496,6 +496,16 @@ def test_silent_truncation_is_learned_and_cured_on_the_next_turn() -> None:
     assert after.tokens_after <= counted + 5
 
 
+def test_a_server_that_does_not_count_teaches_nothing() -> None:
+    runtime = Runtime(policy=replace(Policy(), summaries=False), window=20_000, clock=lambda: 1_000.0)
+    for turn in (6, 7, 8):
+        request = call(runtime, history(turn))
+        outcome = Provider(runtime).run(request)
+        assert not runtime.engine.observe(request, outcome, {"prompt_tokens": 1}).truncated
+    report = runtime.engine.measure(call(runtime, history(9)))
+    assert (report.window, report.window_source) == (20_000, "config")
+
+
 def test_a_stop_at_the_windows_edge_is_learned(runtime: Runtime) -> None:
     request = call(runtime, history(6))
     outcome = Provider(runtime).run(request)

@@ -83,6 +83,7 @@ class Relay:
         self.faults = 0
         self.flights = Flights()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     async def close(self) -> None:
         """Close the connections and the stores."""
@@ -212,7 +213,8 @@ class Relay:
         """After the answer: what its usage tells, and a summary for the turn that will need it."""
         usage, stop = tail.result()
         seen: Observed = self.runtime.engine.observe(call, outcome, usage, stop=stop)
-        if seen.truncated:
+        if seen.truncated and (call.upstream, call.scope) not in self._warned:
+            self._warned.add((call.upstream, call.scope))
             _log.warning(
                 "the upstream %s read %s tokens of a prompt of %s: it cut the prompt without a word "
                 "(setting: models.<name>.window)",

@@ -25,7 +25,7 @@ SIZES = {"1 kB": 1_000, "130 kB": 130_000, "800 kB": 800_000, "4 MB": 4_000_000}
 
 UPSTREAM = """
 import asyncio
-BODY = b'{"id":"x","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}'
+BODY = b'{"id":"x","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"ok"},"finish_reason":"stop"}]}'
 HEAD = b"HTTP/1.1 200 OK\\r\\ncontent-type: application/json\\r\\ncontent-length: %d\\r\\n\\r\\n" % len(BODY)
 async def serve(reader, writer):
     try:
