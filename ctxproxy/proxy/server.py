@@ -61,6 +61,7 @@ def run(make: Callable[[Callable[[], None]], App], sock: socket.socket, *, warm:
         log_level="critical",
         access_log=False,
         ws="none",
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,
