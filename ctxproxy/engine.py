@@ -383,7 +383,7 @@ class Engine:
     def _react(self, call: Call, prepared: Prepared, answer: Answer) -> Generator[Effect, Any, Outcome]:
         """Look at the answer, and send less while the provider says that it was too much."""
         key = _talk(call, prepared.conversation)
-        first, error, sends, mended = answer, None, 1, False
+        error, sends, mended = None, 1, False
         while True:
             verdict = verdict_of(answer, call, prepared)
             if not mended and answer.body and thinking.refused(answer.body):
@@ -409,7 +409,6 @@ class Engine:
             error = None
         if error is not None:
             self.breaker.failure(key)
-            answer = first if sends > 1 and answer.status < 400 else answer
         elif prepared.entry is not None and sends > 1:
             yield Remember(prepared.entry)
         return Outcome(
