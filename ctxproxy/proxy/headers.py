@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from multidict import CIMultiDict
 
+from ctxproxy.answers import report_headers
 from ctxproxy.effects import Report
 
 __all__ = ["RawHeaders", "lower", "own", "request_headers", "response_headers"]
@@ -76,21 +77,9 @@ def lower(headers: RawHeaders) -> dict[str, str]:
 
 
 def own(report: Report | None, *, id: str, overhead_ms: float) -> list[tuple[bytes, bytes]]:
-    """The response headers that say what ctxproxy did."""
-    found: dict[str, str] = {"id": id}
-    if report is not None:
-        found["level"] = report.level
-        if report.reason:
-            found["reason"] = report.reason
-        found["tokens-before"] = str(report.tokens_before)
-        found["tokens-after"] = str(report.tokens_after)
-        found["window"] = str(report.window)
-        if report.strategies:
-            found["strategies"] = ",".join(report.strategies)
-        if report.replayed:
-            found["replayed"] = "1"
-    found["overhead-ms"] = f"{overhead_ms:.2f}"
-    return [(f"x-ctxproxy-{name}".encode(), value.encode("latin-1", "replace")) for name, value in found.items()]
+    """The response headers that say what ctxproxy did, as ASGI wants them."""
+    found = report_headers(report, id=id, overhead_ms=overhead_ms)
+    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in found.items()]
 
 
 def control(headers: Mapping[str, str], name: str) -> str | None:
