@@ -120,9 +120,12 @@ def summary_request(
     """
     ask = instruction(limit=limit, previous=previous.text if previous else None)
     size = count(ask) + limit + 64
-    if current.tokens + size <= room and not current.stateful and not asking.shapes_answer(call.wire.api, call.body):
+    rules, last = rules_of(call, conversation), current.messages[-1].role
+    legal = rules.user_after_tool or last != "tool"
+    shaped = current.stateful or asking.shapes_answer(call.wire.api, call.body)
+    if legal and not shaped and current.tokens + size <= room:
         at = len(current.messages)
-        attach = rules_of(call, conversation).alternate and current.messages[-1].role == "user"
+        attach = rules.alternate and last == "user"
         note = Note(at - 1 if attach else at, ask, "summary", attach=attach)
         items = apply(current.messages, (note,), call.wire)
         raws = [current.messages[item].raw if isinstance(item, int) else item for item in items]
@@ -134,7 +137,7 @@ def summary_request(
         window=room,
         target=room,
         policy=call.policy,
-        rules=rules_of(call, conversation),
+        rules=rules,
         count=count,
     )
     begin = previous.length + conversation.head if previous else conversation.head

@@ -194,6 +194,9 @@ class Relay:
             return
         finally:
             self.faults += work.fault
+        if outcome.report is not None and outcome.report.faults:
+            rule = outcome.report.faults[0]
+            _log.error("an edit broke a rule (%s) and was not sent; the original was: please report this", rule)
         exchange: Exchange = outcome.answer.handle
         response = exchange.response
         stream = response.headers.get("content-type", "").startswith("text/event-stream")
