@@ -139,8 +139,11 @@ class Engine:
                 return Observed(reported=reported)
             self.limits.learn(key, reported, now=call.now)
             return Observed(reported=reported, truncated=True)
-        if stop == "model_context_window_exceeded":
-            self.limits.learn(key, reported + _output_tokens(usage), now=call.now)
+        output = _output_tokens(usage)
+        # Some servers only say that they stopped for length; with no room left and nothing said, it was the window.
+        starved = stop in ("length", "max_tokens") and output < 16 and reported >= 0.99 * prepared.info.window
+        if stop == "model_context_window_exceeded" or starved:
+            self.limits.learn(key, reported + output, now=call.now)
             return Observed(reported=reported, window_reached=True)
         return Observed(reported=reported)
 

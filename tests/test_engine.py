@@ -506,6 +506,16 @@ def test_a_server_that_does_not_count_teaches_nothing() -> None:
     assert (report.window, report.window_source) == (20_000, "config")
 
 
+@pytest.mark.parametrize(("output", "reached"), [(0, True), (400, False)])
+def test_a_stop_for_length_is_the_window_only_where_nothing_was_said(output: int, reached: bool) -> None:
+    runtime = Runtime(policy=replace(Policy(), mode="compact", summaries=False), clock=lambda: 1_000.0)
+    body_ = json.dumps({"model": "unheard-of", "messages": history(500)}).encode()
+    request = runtime.call(api="chat", body=body_, account="a", upstream="http://u")
+    outcome = Provider(runtime).run(request)
+    usage = {"prompt_tokens": 127_990, "completion_tokens": output}
+    assert runtime.engine.observe(request, outcome, usage, stop="length").window_reached is reached
+
+
 def test_a_stop_at_the_windows_edge_is_learned(runtime: Runtime) -> None:
     request = call(runtime, history(6))
     outcome = Provider(runtime).run(request)
