@@ -22,7 +22,7 @@ from ctxproxy.policy import Step
 from ctxproxy.reaction import again, curable, overflow_error, verdict_of, without_thinking
 from ctxproxy.strategies import start, truncate
 from ctxproxy.summaries import Summaries, Summary, read_summary, summary_request
-from ctxproxy.tokens.calibration import input_tokens_of
+from ctxproxy.tokens.spent import Spent, spent_of
 from ctxproxy.wire import thinking
 from ctxproxy.wire.asking import DIALECTS
 from ctxproxy.wire.base import Reader
@@ -36,7 +36,7 @@ _LEAST_WINDOW = 1_024  # tokens
 class Observed:
     """What a finished answer told: the provider's figure for the prompt, and whether it cut it silently."""
 
-    reported: int | None
+    spent: Spent = Spent()
     truncated: bool = False
     window_reached: bool = False
 
@@ -120,32 +120,31 @@ class Engine:
         the window's edge left no room to answer. Both teach a limit, so that the next turn is compacted.
         """
         prepared = outcome.prepared
-        reported = input_tokens_of(usage, wire=call.wire.api)
-        if prepared is None or outcome.error is not None or reported is None:
-            return Observed(reported=reported)
+        spent = spent_of(usage, wire=call.wire.api)
+        if prepared is None or outcome.error is not None or not spent.input:
+            return Observed(spent=spent)
         conversation = prepared.conversation
         key = (call.upstream, call.scope, conversation.model)
         verdict = self.meter.observe(
             conversation,
             prepared.sent,
-            reported,
+            spent.input,
             model=(call.upstream, conversation.model),
             talk=_talk(call, conversation),
             counter=self.reader.scale_of(conversation.model)[1],
         )
         if verdict == "truncated":
             # A figure that no window has is a server that does not count, not one that cuts.
-            if reported < _LEAST_WINDOW:
-                return Observed(reported=reported)
-            self.limits.learn(key, reported, now=call.now)
-            return Observed(reported=reported, truncated=True)
-        output = _output_tokens(usage)
+            if spent.input < _LEAST_WINDOW:
+                return Observed(spent=spent)
+            self.limits.learn(key, spent.input, now=call.now)
+            return Observed(spent=spent, truncated=True)
         # Some servers only say that they stopped for length; with no room left and nothing said, it was the window.
-        starved = stop in ("length", "max_tokens") and output < 16 and reported >= 0.99 * prepared.info.window
+        starved = stop in ("length", "max_tokens") and spent.output < 16 and spent.input >= 0.99 * prepared.info.window
         if stop == "model_context_window_exceeded" or starved:
-            self.limits.learn(key, reported + output, now=call.now)
-            return Observed(reported=reported, window_reached=True)
-        return Observed(reported=reported)
+            self.limits.learn(key, spent.input + spent.output, now=call.now)
+            return Observed(spent=spent, window_reached=True)
+        return Observed(spent=spent)
 
     # -- before sending
 
@@ -456,11 +455,3 @@ def _report(
         margin=usage.margin,
         by_category=usage.by_category,
     )
-
-
-def _output_tokens(usage: Mapping[str, Any] | None) -> int:
-    for name in ("output_tokens", "completion_tokens"):
-        value = (usage or {}).get(name)
-        if isinstance(value, int) and value > 0:
-            return value
-    return 0

@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ctxproxy import catalogue
@@ -17,10 +18,11 @@ from ctxproxy.compaction import Compaction
 from ctxproxy.conversation import Api
 from ctxproxy.edits import Rules
 from ctxproxy.effects import Call, Effect, Keep, Recall, Remember, Summarize
-from ctxproxy.engine import Engine
+from ctxproxy.engine import Engine, Observed
 from ctxproxy.errors import LedgerError
 from ctxproxy.ledger import Archive, Ledger, MemoryArchive, MemoryLedger
 from ctxproxy.models import ModelInfo, family_of, resolve
+from ctxproxy.monitor import Finished, Monitor, events_of, session_of
 from ctxproxy.policy import Policy
 from ctxproxy.tokens import Counter, counter
 from ctxproxy.wire import WIRES, Reader
@@ -41,6 +43,7 @@ class Runtime:
         hint: words for the reader of a prompt on how to get a cut text back, from its archive id.
         clock: seconds since the epoch.
         on_compaction: called with every compaction that took effect.
+        monitor: keeps the events; a new one by default.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Runtime:
         on_compaction: Callable[[Compaction], None] | None = None,
         secret: bytes | None = None,
         rules: Rules | None = None,
+        monitor: Monitor | None = None,
     ) -> None:
         self.policy = policy or Policy()
         self.window = window
@@ -68,6 +72,7 @@ class Runtime:
         self.on_compaction = on_compaction
         self.secret = secret or secrets.token_bytes(32)
         self.rules = rules
+        self.monitor = monitor or Monitor()
         self.store_faults = 0
         self._catalogue: Mapping[str, Any] | None = None
         self._warned: set[str] = set()
@@ -142,6 +147,38 @@ class Runtime:
             now=self.clock(),
             archive_key=hashlib.blake2b(account.encode(), key=self.secret, digest_size=32).digest(),
             hint=self.hint,
+        )
+
+    def finished(
+        self, finished: Finished, usage: Mapping[str, Any] | None = None, *, stop: str | None = None
+    ) -> Observed:
+        """Learn from a finished answer, its `usage` object and its stop reason, and record what happened.
+
+        A fault here is logged and costs nothing else: the answer is the caller's already.
+        """
+        seen = Observed()
+        try:
+            if finished.outcome is not None:
+                seen = self.engine.observe(finished.call, finished.outcome, usage, stop=stop)
+            told = replace(finished, spent=seen.spent)
+            self.monitor.emit(*events_of(told, session=session_of(told, secret=self.secret)))
+        except Exception:
+            _log.exception("a fault in ctxproxy; the usage of an answer is not used")
+        if seen.truncated:
+            self._warn_of_truncation(finished, seen)
+        return seen
+
+    def _warn_of_truncation(self, finished: Finished, seen: Observed) -> None:
+        report = finished.outcome.report if finished.outcome else None
+        key = f"{finished.call.upstream} {report.model if report else ''}"
+        if key in self._warned:
+            return
+        self._warned.add(key)
+        _log.warning(
+            "%s read %s tokens of a prompt of %s: it cut the prompt without a word (setting: models.<name>.window)",
+            finished.call.upstream,
+            f"{seen.spent.input:,}",
+            f"{report.tokens_after:,}" if report else "?",
         )
 
     @property

@@ -14,19 +14,17 @@ import uvicorn
 from ctxproxy.config import load
 from ctxproxy.proxy import make_app
 from ctxproxy.proxy.app import App
-from ctxproxy.proxy.relay import Seen
 from ctxproxy.proxy.server import bind
 
 __all__ = ["Served", "raw_http", "serving"]
 
 
 class Served:
-    """A running proxy: its address, and what its watch has seen."""
+    """A running proxy and its address."""
 
-    def __init__(self, app: App, url: str, seen: list[Seen]) -> None:
+    def __init__(self, app: App, url: str) -> None:
         self.app = app
         self.url = url
-        self.seen = seen
 
     @property
     def port(self) -> int:
@@ -42,8 +40,7 @@ def serving(upstream: str, *, window: int | None = None, **settings: Any) -> Ite
         **settings,
     }
     ready, stopped = threading.Event(), threading.Event()
-    seen: list[Seen] = []
-    app = make_app(load(None, env={}, overrides=overrides), ready=ready.set, watch=seen.append)
+    app = make_app(load(None, env={}, overrides=overrides), ready=ready.set)
     sock = bind("127.0.0.1", 0)
     config = uvicorn.Config(
         app, log_level="critical", access_log=False, ws="none", server_header=False, date_header=False,
@@ -61,7 +58,7 @@ def serving(upstream: str, *, window: int | None = None, **settings: Any) -> Ite
     try:
         if not ready.wait(30):
             raise RuntimeError("the proxy did not start")
-        yield Served(app, f"http://127.0.0.1:{sock.getsockname()[1]}", seen)
+        yield Served(app, f"http://127.0.0.1:{sock.getsockname()[1]}")
     finally:
         server.should_exit = True
         stopped.wait(30)

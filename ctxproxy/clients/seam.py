@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from ctxproxy.clients.streams import Tap, usage_of
 from ctxproxy.conversation import Api
 from ctxproxy.effects import Answer, Call, Effect, Outcome, Report, Send, Summarize
 from ctxproxy.errors import ContextOverflowError
+from ctxproxy.monitor import Finished
 from ctxproxy.policy import Mode, Policy, preset
 from ctxproxy.runtime import Runtime, account_of
 from ctxproxy.wire import PATHS, detect
@@ -51,12 +53,13 @@ class Seam:
         runtime: engine, memory and archive; a new one by default.
         mode: `off`, `observe` or `compact`, in place of the policy's.
         sdk: whose errors are raised ("openai", "anthropic"); None to know it by each request.
+        session, agent: names for the event log; without a session name each conversation is one.
 
     Raises:
         ConfigError: there is no such preset.
     """
 
-    __slots__ = ("_lock", "_summaries", "_warned", "policy", "runtime", "sdk", "warm", "window")
+    __slots__ = ("_lock", "_summaries", "agent", "policy", "runtime", "sdk", "session", "warm", "window")
 
     def __init__(
         self,
@@ -66,15 +69,18 @@ class Seam:
         runtime: Runtime | None = None,
         mode: Mode | None = None,
         sdk: str | None = None,
+        session: str = "",
+        agent: str = "",
     ) -> None:
         self.runtime = runtime or Runtime()
+        self.session = session
+        self.agent = agent
         rules = preset(policy) if isinstance(policy, str) else policy or self.runtime.policy
         self.policy = rules if mode is None else replace(rules, mode=mode)
         self.window = window
         self.sdk = sdk
         self.warm = False  # the first request loads a tokenizer and the catalogue
         self._summaries: dict[tuple[str, bytes], Future[Answer | None]] = {}
-        self._warned: set[str] = set()
         self._lock = Lock()
 
     def turn(self, request: httpx2.Request) -> Turn | None:
@@ -113,13 +119,6 @@ class Seam:
         )
         sdk = self.sdk or _sdk_of(headers, api)
         return Turn(self, request, call, sdk=sdk)
-
-    def news(self, model: str) -> bool:
-        """Whether a warning about a model is the first one."""
-        with self._lock:
-            known = model in self._warned
-            self._warned.add(model)
-            return not known
 
     def claim(self, step: Summarize) -> tuple[Future[Answer | None], bool]:
         """The summary of a conversation that is on its way, and whether the claimer is the one to make it."""
@@ -239,10 +238,12 @@ class Turn:
                 errors pass that are raised in its HTTP client.
         """
         if isinstance(step, ContextOverflowError):
+            self._finish(400, None, error=step)
             return refusal(self.request, self.api, step, sdk=self.sdk, headers=self._headers(None))
         response: Any = step.answer.handle
         self._mark(response, step.report)
         if step.error is not None:
+            self._finish(response.status_code, step)
             return refusal(
                 response.request,
                 self.api,
@@ -253,29 +254,48 @@ class Turn:
             )
         if step.prepared is not None and response.status_code == 200:
             self._listen(response, step)
+        elif step.report is not None:
+            self._finish(response.status_code, step)
         return response
 
     def _listen(self, response: Any, outcome: Outcome) -> None:
         """Learn from what the answer says about its usage, now or once the caller has read it."""
+        status: int = response.status_code
         if response.is_closed:
-            self._learn(outcome, *usage_of(response, self.api))
+            self._finish(status, outcome, *usage_of(response, self.api))
         elif hasattr(response.stream, "tap"):
             encoding = response.headers.get("content-encoding", "")
-            response.stream.tap = Tap(self.api, encoding, lambda usage, stop: self._learn(outcome, usage, stop))
+            done = partial(self._finish, status, outcome)
+            response.stream.tap = Tap(self.api, encoding, done)
+        else:
+            self._finish(status, outcome)
 
-    def _learn(self, outcome: Outcome, usage: Mapping[str, Any] | None, stop: str | None) -> None:
-        try:
-            seen = self.seam.runtime.engine.observe(self.call, outcome, usage, stop=stop)
-        except Exception:
-            _log.exception("a fault in ctxproxy; the usage of an answer is not used")
-            return
-        if seen.truncated and outcome.report is not None and self.seam.news(outcome.report.model):
-            _log.warning(
-                "%s read %s tokens of a prompt of %s: it cut the prompt without a word (setting: window)",
-                self.call.upstream,
-                f"{seen.reported:,}",
-                f"{outcome.report.tokens_after:,}",
-            )
+    def _finish(
+        self,
+        status: int,
+        outcome: Outcome | None,
+        usage: Mapping[str, Any] | None = None,
+        stop: str | None = None,
+        *,
+        error: ContextOverflowError | None = None,
+    ) -> None:
+        call = self.call
+        self.seam.runtime.finished(
+            Finished(
+                id=self.id,
+                call=call,
+                outcome=outcome,
+                error=error,
+                status=status,
+                account=call.scope.partition(":")[2],
+                session=self.seam.session,
+                agent=self.seam.agent,
+                upstream=call.upstream,
+                overhead=self._spent,
+            ),
+            usage,
+            stop=stop,
+        )
 
     def _headers(self, report: Report | None) -> dict[str, str]:
         return report_headers(report, id=self.id, overhead_ms=self._spent * 1e3)

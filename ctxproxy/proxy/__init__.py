@@ -8,7 +8,7 @@ from ctxproxy.config import Settings
 from ctxproxy.policy import Policy
 from ctxproxy.proxy.access import Access
 from ctxproxy.proxy.app import App, new_session
-from ctxproxy.proxy.relay import Relay, Watch
+from ctxproxy.proxy.relay import Relay
 from ctxproxy.proxy.server import bind, run
 from ctxproxy.proxy.upstreams import Upstream, Upstreams
 from ctxproxy.tokens import counter
@@ -33,7 +33,6 @@ def make_app(
     *,
     access: Access | None = None,
     ready: Callable[[], None] | None = None,
-    watch: Watch | None = None,
 ) -> App:
     """The ASGI application of some settings."""
     upstreams = Upstreams(
@@ -64,7 +63,6 @@ def make_app(
             max_body=settings.server.max_body_bytes,
             policies=policy,
             accounts=lambda headers: settings.account(headers, secret=runtime.secret),
-            watch=watch,
         )
 
     return App(make=make, access=access or _access(settings), ready=ready)

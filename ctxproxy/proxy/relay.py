@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 
@@ -15,10 +15,10 @@ from ctxproxy import rawjson
 from ctxproxy.answers import error_body
 from ctxproxy.bodies import BodyTooLarge, decode
 from ctxproxy.conversation import Api
-from ctxproxy.effects import Call, Outcome, Report
-from ctxproxy.engine import Observed
+from ctxproxy.effects import Call, Outcome
 from ctxproxy.errors import ConfigError, ContextOverflowError, WireFormatError
 from ctxproxy.frames import Tail
+from ctxproxy.monitor import Finished
 from ctxproxy.policy import Policy
 from ctxproxy.proxy.asgi import ClientGone, Guard, Receive, Scope, Sender, send_answer, streamed_body, whole_body
 from ctxproxy.proxy.headers import control, own, request_headers, response_headers
@@ -27,31 +27,40 @@ from ctxproxy.proxy.work import Exchange, Flights, Work, pass_on
 from ctxproxy.runtime import Runtime, account_of
 from ctxproxy.wire import detect
 
-__all__ = ["Relay", "Seen", "Watch"]
+__all__ = ["Relay"]
 
 _log = logging.getLogger("ctxproxy.proxy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What one measured request came to, for whoever watches."""
+class Told:
+    """One measured request, for those who watch. `began` is on the clock of `time.perf_counter`."""
 
-    id: str
-    api: Api
-    account: str
-    session: str
-    agent: str
+    work: Work
+    call: Call
+    names: dict[str, str]
     upstream: str
-    status: int
-    report: Report | None
-    outcome: Outcome | None
-    overhead_seconds: float
+    account: str
+    began: float
 
+    @property
+    def overhead(self) -> float:
+        """Seconds so far that were not spent on waiting for the upstream."""
+        return time.perf_counter() - self.began - self.work.waited
 
-class Watch(Protocol):
-    """Called once for each measured request."""
-
-    def __call__(self, seen: Seen) -> None: ...
+    def finished(self, status: int, outcome: Outcome | None, *, error: ContextOverflowError | None = None) -> Finished:
+        return Finished(
+            id=self.work.id,
+            call=self.call,
+            outcome=outcome,
+            error=error,
+            status=status,
+            account=self.account,
+            session=control(self.names, "session") or "",
+            agent=control(self.names, "agent") or "",
+            upstream=self.upstream,
+            overhead=self.overhead,
+        )
 
 
 class Relay:
@@ -71,7 +80,6 @@ class Relay:
         max_body: int = 64 << 20,
         policies: Callable[[str | None, Upstream, str], Policy] | None = None,
         accounts: Callable[[dict[str, str]], str] | None = None,
-        watch: Watch | None = None,
     ) -> None:
         self.runtime = runtime
         self.upstreams = upstreams
@@ -79,11 +87,9 @@ class Relay:
         self.max_body = max_body
         self.policies = policies
         self.accounts = accounts
-        self.watch = watch
         self.faults = 0
         self.flights = Flights()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._warned: set[tuple[str, str]] = set()
 
     async def close(self) -> None:
         """Close the connections and the stores."""
@@ -180,17 +186,13 @@ class Relay:
             api=api,
             stream=b'"stream"' in body,
         )
+        told = Told(work=work, call=call, names=names, upstream=upstream.name, account=account, began=began)
         try:
             outcome = await work.drive(call)
         except ContextOverflowError as error:
-            overhead = time.perf_counter() - began - work.waited
-            await send_answer(
-                send,
-                400,
-                error_body(api, 400, str(error), code="context_length_exceeded", fields=error.fields()),
-                extra=own(None, id=work.id, overhead_ms=overhead * 1e3),
-            )
-            self._seen(work, names, upstream, account, 400, None, overhead)
+            answer = error_body(api, 400, str(error), code="context_length_exceeded", fields=error.fields())
+            await send_answer(send, 400, answer, extra=own(None, id=work.id, overhead_ms=told.overhead * 1e3))
+            self.runtime.finished(told.finished(400, None, error=error))
             return
         finally:
             self.faults += work.fault
@@ -202,64 +204,30 @@ class Relay:
         stream = response.headers.get("content-type", "").startswith("text/event-stream")
         encoding = response.headers.get("content-encoding", "")
         tail = Tail(api, stream=stream, encoding=encoding) if outcome.prepared and response.status == 200 else None
+        finished = told.finished(response.status, outcome)
+        extra = own(outcome.report, id=work.id, overhead_ms=finished.overhead * 1e3)
+        whole = False
         try:
-            overhead = time.perf_counter() - began - work.waited
-            extra = own(outcome.report, id=work.id, overhead_ms=overhead * 1e3)
-            self._seen(work, names, upstream, account, response.status, outcome, overhead)
             await pass_on(send, exchange, [*response_headers(response.raw_headers), *extra], tail)
+            whole = True
         finally:
             response.close()
-        if tail is not None:
-            self._learn(work, call, outcome, tail)
+            usage, stop = tail.result() if tail is not None and whole else (None, None)
+            if outcome.report is not None:
+                self.runtime.finished(finished, usage, stop=stop)
+        self._ahead(work, call, outcome)
 
-    def _learn(self, work: Work, call: Call, outcome: Outcome, tail: Tail) -> None:
-        """After the answer: what its usage tells, and a summary for the turn that will need it."""
-        usage, stop = tail.result()
-        seen: Observed = self.runtime.engine.observe(call, outcome, usage, stop=stop)
-        if seen.truncated and (call.upstream, call.scope) not in self._warned:
-            self._warned.add((call.upstream, call.scope))
-            _log.warning(
-                "the upstream %s read %s tokens of a prompt of %s: it cut the prompt without a word "
-                "(setting: models.<name>.window)",
-                call.upstream,
-                f"{seen.reported:,}",
-                f"{outcome.report.tokens_after:,}" if outcome.report else "?",
-            )
+    def _ahead(self, work: Work, call: Call, outcome: Outcome) -> None:
+        """After the answer: a summary for the turn that will need it."""
         report = outcome.report
-        if report is not None and report.level not in ("NORMAL",) and call.policy.summaries:
-            task = asyncio.create_task(work.ahead(call))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if report is None or report.level == "NORMAL" or not call.policy.summaries or outcome.answer.status != 200:
+            return
+        task = asyncio.create_task(work.ahead(call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _policy(self, name: str | None, upstream: Upstream, model: str) -> Policy:
         return self.policies(name, upstream, model) if self.policies else self.runtime.policy
-
-    def _seen(
-        self,
-        work: Work,
-        names: dict[str, str],
-        upstream: Upstream,
-        account: str,
-        status: int,
-        outcome: Outcome | None,
-        overhead: float,
-    ) -> None:
-        if self.watch is None:
-            return
-        self.watch(
-            Seen(
-                id=work.id,
-                api=work.api,
-                account=account,
-                session=control(names, "session") or "",
-                agent=control(names, "agent") or "",
-                upstream=upstream.name,
-                status=status,
-                report=outcome.report if outcome else None,
-                outcome=outcome,
-                overhead_seconds=overhead,
-            )
-        )
 
     # -- the network
 

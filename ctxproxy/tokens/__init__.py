@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ctxproxy.tokens.calibration import Anchor, Calibration, Measurement, input_tokens_of, judge, predict
+from ctxproxy.tokens.calibration import Anchor, Calibration, Measurement, judge, predict
 from ctxproxy.tokens.counter import counter
 from ctxproxy.tokens.estimate import estimate_category_tokens, estimate_tokens
 from ctxproxy.tokens.families import FAMILIES, Counter, byte_bound
 from ctxproxy.tokens.media import audio_tokens, data_url_tokens, document_tokens, image_size, image_tokens
 from ctxproxy.tokens.overhead import message_overhead, part_overhead, request_overhead, tools_tokens
+from ctxproxy.tokens.spent import Spent, input_tokens_of, spent_of
 
 __all__ = [
     "FAMILIES",
@@ -15,6 +16,7 @@ __all__ = [
     "Calibration",
     "Counter",
     "Measurement",
+    "Spent",
     "audio_tokens",
     "byte_bound",
     "counter",
@@ -30,5 +32,6 @@ __all__ = [
     "part_overhead",
     "predict",
     "request_overhead",
+    "spent_of",
     "tools_tokens",
 ]

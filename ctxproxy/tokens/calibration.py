@@ -6,11 +6,11 @@ per conversation, and asks `judge` before it keeps an anchor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 
-__all__ = ["Anchor", "Basis", "Calibration", "Measurement", "Verdict", "input_tokens_of", "judge", "predict"]
+__all__ = ["Anchor", "Basis", "Calibration", "Measurement", "Verdict", "judge", "predict"]
 
 Basis = Literal["counted", "anchored", "estimated"]
 Verdict = Literal["used", "small", "truncated", "invalid"]
@@ -236,28 +236,3 @@ def predict(
         share = min(max(3 * known.spread, 0.02), max(margin, 0.02))
     room = counted * share + media * 0.5 + tools * 0.3 + 16
     return Measurement(value=max(1, round(value)), margin=round(room), basis="counted" if exact else "estimated")
-
-
-def input_tokens_of(usage: object, *, wire: str) -> int | None:
-    """The whole input that a usage object states: fresh, read from cache and written to cache; None if it does not.
-
-    wire: "chat", "responses" or "messages". Whatever is no positive number counts as missing.
-    """
-    if not isinstance(usage, Mapping):
-        return None
-    fields = cast("Mapping[str, object]", usage)
-    if wire != "messages":
-        # Both names include cached tokens; some servers use the other API's name.
-        first, second = ("input_tokens", "prompt_tokens") if wire == "responses" else ("prompt_tokens", "input_tokens")
-        return _number(fields.get(first)) or _number(fields.get(second)) or None
-    written = _number(fields.get("cache_creation_input_tokens"))
-    if not written and isinstance(lifetimes := fields.get("cache_creation"), Mapping):
-        written = sum(map(_number, cast("Mapping[str, object]", lifetimes).values()))
-    total = _number(fields.get("input_tokens")) + _number(fields.get("cache_read_input_tokens")) + written
-    return total or _number(fields.get("prompt_tokens")) or None
-
-
-def _number(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0
-    return int(value) if 0 < value < 1e12 else 0

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from ctxproxy.tokens.calibration import (
     Anchor,
     Calibration,
     Measurement,
-    input_tokens_of,
     judge,
     predict,
 )
@@ -237,45 +235,3 @@ def test_no_history_breaks_the_bounds(history: list[tuple[int, int, bool, float,
             found = predict(1000, calibration=known, anchor=place, margin=margin)
             assert found.value >= 1
             assert found.margin >= 0
-
-
-# --- usage ---
-
-
-@pytest.mark.parametrize(
-    ("wire", "usage", "tokens"),
-    [
-        ("chat", {"prompt_tokens": 12, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 8}}, 12),
-        ("chat", {"input_tokens": 12}, 12),
-        ("chat", {"prompt_tokens": 12.0}, 12),
-        ("responses", {"input_tokens": 12, "input_tokens_details": {"cached_tokens": 8}}, 12),
-        ("responses", {"prompt_tokens": 12}, 12),
-        ("messages", {"input_tokens": 3, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}, 123),
-        ("messages", {"input_tokens": 0, "cache_read_input_tokens": 100, "cache_creation_input_tokens": None}, 100),
-        ("messages", {"input_tokens": 3, "cache_creation": {"ephemeral_5m_input_tokens": 4}}, 7),
-        ("messages", {"input_tokens": 3, "cache_creation_input_tokens": 4, "cache_creation": {"x": 4}}, 7),
-        ("messages", {"prompt_tokens": 9}, 9),
-    ],
-)
-def test_input_tokens_of_usage(wire: str, usage: dict[str, Any], tokens: int):
-    assert input_tokens_of(usage, wire=wire) == tokens
-
-
-@pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
-@pytest.mark.parametrize(
-    "usage",
-    [
-        None,
-        [],
-        "12",
-        12,
-        {},
-        {"prompt_tokens": None, "input_tokens": "12"},
-        {"prompt_tokens": True, "input_tokens": -1},
-        {"prompt_tokens": math.nan, "input_tokens": math.inf},
-        {"prompt_tokens": 0, "input_tokens": 0},
-        {"input_tokens": {}},
-    ],
-)
-def test_usage_that_says_nothing(wire: str, usage: object):
-    assert input_tokens_of(usage, wire=wire) is None

@@ -1,0 +1,73 @@
+"""The monitor: keeps the newest events of a process and passes each on to whoever listens (log, metrics, views)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from ctxproxy.monitor.events import Event
+
+__all__ = ["Listener", "Monitor"]
+
+_log = logging.getLogger("ctxproxy")
+Listener = Callable[[Event], None]
+
+
+class Monitor:
+    """The newest `keep` events, and listeners. Safe to use from several threads.
+
+    A listener is called in the thread in which the event happened, so it has to be quick; one that fails is
+    logged once and costs nothing else.
+    """
+
+    def __init__(self, *, keep: int = 10_000, listeners: Iterable[Listener] = ()) -> None:
+        self._events: deque[Event] = deque(maxlen=keep)
+        self._listeners: tuple[Listener, ...] = tuple(listeners)
+        self._lock = threading.Lock()
+        self._failed: set[int] = set()
+
+    def emit(self, *events: Event) -> None:
+        """Record events."""
+        with self._lock:
+            self._events.extend(events)
+            listeners = self._listeners
+        for listener in listeners:
+            for event in events:
+                try:
+                    listener(event)
+                except Exception:
+                    if id(listener) not in self._failed:
+                        self._failed.add(id(listener))
+                        _log.exception("an event could not be passed on")
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event from now on; the result stops that."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+        def stop() -> None:
+            with self._lock:
+                self._listeners = tuple(known for known in self._listeners if known is not listener)
+
+        return stop
+
+    def recall(self, events: Iterable[Event]) -> None:
+        """Put events of an earlier process ahead of those of this one, without telling the listeners."""
+        with self._lock:
+            newer = list(self._events)
+            self._events.clear()
+            self._events.extend([*events, *newer])
+
+    def events(self, *, session: str | None = None, account: str | None = None) -> Sequence[Event]:
+        """The events that are kept, oldest first; of one session or one account if given."""
+        with self._lock:
+            found = tuple(self._events)
+        if session is None and account is None:
+            return found
+        return tuple(
+            event
+            for event in found
+            if (session is None or event.session == session) and (account is None or event.account == account)
+        )
