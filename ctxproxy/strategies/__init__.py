@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ctxproxy.policy import Step
 from ctxproxy.strategies.draft import Draft, start
+from ctxproxy.strategies.outline import outline
 from ctxproxy.strategies.prioritize import prioritize
 from ctxproxy.strategies.prune import prune
 from ctxproxy.strategies.squeeze import squeeze
@@ -60,7 +61,9 @@ def _harder(draft: Draft, *, facts: bool, steps: Sequence[Step]) -> Draft:
     last = draft.groups[-1].start if draft.groups else 0
     done = draft.steps
     tight = truncate(replace(restart(draft), tail=last))
-    if "prioritize" in steps:
+    if facts and "window" in steps:
+        tight = outline(tight)
+    elif "prioritize" in steps:
         tight = prioritize(tight, facts=facts)
     elif "window" in steps:
         tight = window(tight, facts=facts)

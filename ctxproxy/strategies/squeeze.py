@@ -14,7 +14,7 @@ from ctxproxy.conversation import Part, first_typed, last_typed
 from ctxproxy.strategies.draft import Draft
 from ctxproxy.strategies.truncate import preview
 
-__all__ = ["shorten_leaves", "squeeze"]
+__all__ = ["shorten_leaves", "smallest", "squeeze", "squeeze_outputs"]
 
 _SMALLEST = 48  # tokens: a preview below this says nothing
 _TASK_HEAD = 200  # characters at the beginning of the task that always stay
@@ -22,7 +22,7 @@ _TASK_HEAD = 200  # characters at the beginning of the task that always stay
 
 def squeeze(draft: Draft) -> Draft:
     """Cut inside what must stay until the target is met, or nothing is left to cut."""
-    draft = _outputs(draft)
+    draft = squeeze_outputs(draft)
     if not draft.fits:
         draft = _arguments(draft)
     if not draft.fits:
@@ -30,15 +30,25 @@ def squeeze(draft: Draft) -> Draft:
     return draft
 
 
-def _outputs(draft: Draft) -> Draft:
+def smallest(draft: Draft) -> int:
+    """How many tokens the tool outputs that stay could give up, at most."""
+    return sum(part.tokens - _SMALLEST for _, part in _large(draft))
+
+
+def _large(draft: Draft) -> list[tuple[int, Part]]:
     gone = draft.dropped
-    large = [
+    return [
         (i, part)
         for i, message in enumerate(draft.messages)
         if i not in gone and not message.opaque
         for part in message.of("tool_result")
         if part.tokens > _SMALLEST
     ]
+
+
+def squeeze_outputs(draft: Draft) -> Draft:
+    """Cut the tool outputs that stay, the largest ones first, until the target is met or each is a short preview."""
+    large = _large(draft)
     # A fair share for each: the largest ones shrink, small ones stay whole.
     over = draft.tokens - draft.target
     if not large or over <= 0:

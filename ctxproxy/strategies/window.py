@@ -10,19 +10,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from ctxproxy.conversation import Exchange, Message, first_typed
-from ctxproxy.edits import Note
+from ctxproxy.conversation import Exchange, Message, first_typed, texts_of
+from ctxproxy.edits import Note, Replace
 from ctxproxy.strategies.draft import Draft, passages_of
 from ctxproxy.strategies.facts import digest
 
-__all__ = ["NOTE_TAG", "bridge", "candidates", "cut_text", "frame", "noted", "restart", "shorter_note", "window"]
+__all__ = [
+    "FRAME",
+    "NOTES_SHARE",
+    "NOTE_TAG",
+    "bridge",
+    "candidates",
+    "cut_text",
+    "frame",
+    "noted",
+    "restart",
+    "shorter_note",
+    "window",
+]
 
 NOTE_TAG = "context_notes"
-_NOTES_SHARE = 0.30  # of the dropped tokens that notes may ask for before more is dropped
+NOTES_SHARE = 0.30  # of the dropped tokens that notes may ask for before more is dropped
 _NOTES_FLOOR = 48  # tokens: the frame of a note and a line
 _TRIES = 4  # boundaries that are tried
 _FULL = 0.92  # of the target: as full as a compaction tries to leave the prompt
-_FRAME = 72  # tokens of the frame around the notes
+FRAME = 72  # tokens of the frame around the notes
 
 
 def candidates(draft: Draft) -> list[Exchange]:
@@ -48,7 +60,7 @@ def window(draft: Draft, *, keep: int | None = None, facts: bool = True) -> Draf
         return draft
     costs = [sum(draft.sizes[i] for i in group) for group in groups]
     floor = _NOTES_FLOOR + (draft.count(draft.summary) if draft.summary else 0)
-    share = _NOTES_SHARE if facts else 0.0
+    share = NOTES_SHARE if facts else 0.0
     tried = 0
     best = draft
     for _ in range(_TRIES):
@@ -85,7 +97,7 @@ def noted(draft: Draft, *, facts: bool = True) -> Draft:
     gone = sorted(draft.dropped)
     if not gone:
         return draft
-    room = draft.target - draft.tokens - _FRAME
+    room = draft.target - draft.tokens - FRAME
     summary = draft.summary
     if summary is not None:
         size = draft.count(summary)
@@ -94,7 +106,9 @@ def noted(draft: Draft, *, facts: bool = True) -> Draft:
     text = ""
     if facts and room > _NOTES_FLOOR:
         stays = _stays(draft) + (summary or "")
-        text = digest(passages_of(draft, gone), budget=room, count=draft.count, stays=stays, extract=draft.extract)
+        cut = {edit.index for edit in draft.edits if isinstance(edit, Replace)}
+        told = passages_of(draft, sorted({*gone, *cut}))
+        text = digest(told, budget=room, count=draft.count, stays=stays, extract=draft.extract)
     body = frame(text, messages=len(gone), where=draft.locate(cut_text(draft.messages, gone)), summary=summary)
     draft = draft.add_note(place(draft, body))
     if summary is not None:
@@ -180,7 +194,13 @@ def _stays(draft: Draft) -> str:
     """The text that the prompt still holds, so that the notes need not repeat it."""
     gone = draft.dropped
     kept = [i for i in range(len(draft.messages)) if i not in gone]
-    return "\n".join(p.text for p in passages_of(draft, kept))
+    new = {(edit.index, edit.path): edit.text for edit in draft.edits if isinstance(edit, Replace)}
+    cut = {index for index, _ in new}
+    texts = [p.text for p in passages_of(draft, [i for i in kept if i not in cut])]
+    for i in sorted(cut - gone):
+        message = draft.messages[i]
+        texts += [new.get((i, part.path), text) for part, text in zip(message.parts, texts_of(message), strict=True)]
+    return "\n".join(texts)
 
 
 def restart(draft: Draft) -> Draft:
