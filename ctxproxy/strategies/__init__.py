@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ctxproxy.policy import Step
 from ctxproxy.strategies.draft import Draft, start
-from ctxproxy.strategies.outline import outline
+from ctxproxy.strategies.outline import outline, starved
 from ctxproxy.strategies.prioritize import prioritize
 from ctxproxy.strategies.prune import prune
 from ctxproxy.strategies.squeeze import squeeze
@@ -51,6 +51,11 @@ def _ladder(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None) -
         draft = window(draft, keep=keep_messages, facts=facts)
     if not draft.fits and "window" in steps and not draft.dropped:
         draft = window(draft, facts=facts)
+        if facts and draft.fits and starved(draft):
+            last = draft.groups[-1].start
+            told = outline(replace(restart(draft), tail=last))
+            if told.fits and told.notes_tokens > draft.notes_tokens:
+                draft = replace(told, steps=(*(s for s in draft.steps if s not in told.steps), *told.steps))
     if not draft.fits:
         draft = _harder(draft, facts=facts, steps=steps)
     return draft

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 
 from ctxproxy.strategies.notes import OPENING, Step, fit, step_cost
-from ctxproxy.strategies.passages import Fact, Passage, extract
+from ctxproxy.strategies.passages import Fact, Passage, extract, words
 from ctxproxy.strategies.shapes import tokens
 
 __all__ = ["Fact", "Passage", "digest", "extract"]
@@ -48,7 +48,23 @@ def digest(
     known = {token for _, _, token, _ in tokens(stays, opening=False)} if stays else set[str]()
     calls = _calls(passages)
     order = _Ranking(facts, _values(passages, facts, known), calls).run(budget * 1.5)
-    return fit(passages, facts, calls, [*order, *_rest(facts)], budget=budget, count=count) if order else ""
+    if not order:
+        return ""
+    dull = _dull(passages)
+    return fit(passages, facts, calls, [*order, *_rest(facts)], budget=budget, count=count, dull=dull)
+
+
+def _dull(passages: Sequence[Passage]) -> set[str]:
+    """Words that stand in more than a fifth of the messages: they do not tell one fact from another."""
+    seen: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for passage in passages:
+        for word in {w.lower() for w in words(passage.text)}:
+            if last.get(word) != passage.index:
+                last[word] = passage.index
+                seen[word] = seen.get(word, 0) + 1
+    most = max(3, len({p.index for p in passages}) / 5)
+    return {word for word, n in seen.items() if n > most}
 
 
 def _calls(passages: Sequence[Passage]) -> dict[int, int]:

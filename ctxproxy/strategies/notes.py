@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ctxproxy.strategies.passages import Fact, Passage
+from ctxproxy.strategies.passages import Fact, Passage, words
 from ctxproxy.strategies.shapes import cost
 
 __all__ = ["OPENING", "Step", "fit", "snip", "step_cost"]
@@ -35,13 +35,21 @@ class _Choice:
     names: list[str] = field(default_factory=list[str])
 
 
-def snip(line: str, token: str) -> str:
-    """A token with the word before it, which says what it is."""
+def snip(line: str, token: str, dull: Set[str] = frozenset()) -> str:
+    """A token with the word before it, which says what it is; a word that stands everywhere says nothing."""
     at = line.find(token)
     if at < 0:
         return token
     before = _BEFORE.search(line[max(0, at - 24) : at])
     start = before.start() + max(0, at - 24) if before else at
+    if before and before[1].lower() not in dull and not before[1].isdigit():
+        return line[start : at + len(token)]
+    for word in reversed(words(line[max(0, at - 40) : at])):
+        if word.lower() not in dull:
+            return f"{word} {token}"
+    for word in words(line[at + len(token) : at + len(token) + 24]):
+        if word.lower() not in dull:
+            return f"{token} {word}"
     return line[start : at + len(token)]
 
 
@@ -60,6 +68,7 @@ def fit(
     *,
     budget: int,
     count: Callable[[str], int],
+    dull: Set[str] = frozenset(),
 ) -> str:
     """The notes of as many steps, in order, as `budget` tokens hold by `count`."""
     totals: list[float] = []
@@ -72,7 +81,7 @@ def fit(
     taken = bisect_right(totals, budget)
     for _ in range(8):
         taken = max(low, min(taken, high))
-        text = _render(passages, facts, calls, order[:taken])
+        text = _render(passages, facts, calls, order[:taken], dull)
         size = count(text)
         if size <= budget:
             low, best = taken, text
@@ -89,7 +98,11 @@ def fit(
 
 
 def _render(
-    passages: Sequence[Passage], facts: Sequence[Sequence[Fact]], calls: Mapping[int, int], chosen: Sequence[Step]
+    passages: Sequence[Passage],
+    facts: Sequence[Sequence[Fact]],
+    calls: Mapping[int, int],
+    chosen: Sequence[Step],
+    dull: Set[str],
 ) -> str:
     picked: dict[int, dict[int, _Choice]] = {}
     for step in chosen:
@@ -102,7 +115,7 @@ def _render(
             choice.text = True
     lines: dict[int, str] = {}
     for at in sorted(picked):
-        passage, body = passages[at], _body(facts[at], picked[at])
+        passage, body = passages[at], _body(facts[at], picked[at], dull)
         call = calls.get(at)
         if passage.kind == "tool_call":
             lines[at] = f"{passage.name or 'tool'}({body})"
@@ -115,7 +128,7 @@ def _render(
     return "\n".join(lines[at] for at in sorted(lines))
 
 
-def _body(facts: Sequence[Fact], picked: Mapping[int, _Choice]) -> str:
+def _body(facts: Sequence[Fact], picked: Mapping[int, _Choice], dull: Set[str]) -> str:
     """The chosen facts of one passage as running text."""
     whole = {facts[n].unit: n for n in sorted(picked) if picked[n].whole and facts[n].form != "field"}
     said = " ".join(
@@ -137,7 +150,7 @@ def _body(facts: Sequence[Fact], picked: Mapping[int, _Choice]) -> str:
         elif choice.text or choice.whole:
             text = fact.text
         else:
-            names += [snip(fact.text, t) for t in sorted(choice.names, key=fact.text.find) if t not in said]
+            names += [snip(fact.text, t, dull) for t in sorted(choice.names, key=fact.text.find) if t not in said]
             continue
         if names:
             out.append(_named(names, first=not out, many=many))
@@ -145,7 +158,10 @@ def _body(facts: Sequence[Fact], picked: Mapping[int, _Choice]) -> str:
             last = last or fact
         if fact.group and (last is None or fact.group != last.group):
             shown = set()
-        out.append(_separator(fact, last, out, many) + _heading(fact, last, shown) + text)
+        head = _heading(fact, last, shown)
+        if fact.form == "field":
+            head = _about(fact, "".join(out[-3:])[-48:] + head, dull) + head
+        out.append(_separator(fact, last, out, many) + head + text)
         last = fact
     if names:
         out.append(_named(names, first=not out, many=many))
@@ -166,6 +182,16 @@ def _separator(fact: Fact, last: Fact | None, out: Sequence[str], many: bool) ->
     if fact.form == "line":
         return "\n  "
     return " " if out and out[-1][-1:] in ".!?。！？" else "; "
+
+
+def _about(fact: Fact, before: str, dull: Set[str]) -> str:
+    """What a value belongs to, where neither its label nor what stands before it says so."""
+    if any(word.lower() not in dull for word in words(before)):
+        return ""
+    for word in reversed(fact.near):
+        if word.lower() not in dull:
+            return f"{word} "
+    return ""
 
 
 def _heading(fact: Fact, last: Fact | None, shown: set[str]) -> str:

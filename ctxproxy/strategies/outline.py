@@ -10,12 +10,21 @@ from dataclasses import replace
 
 from ctxproxy.strategies.draft import Draft
 from ctxproxy.strategies.squeeze import smallest, squeeze_outputs
-from ctxproxy.strategies.window import FRAME, NOTES_SHARE, candidates, noted
+from ctxproxy.strategies.window import FRAME, candidates, noted
 
-__all__ = ["outline"]
+__all__ = ["outline", "starved"]
 
-_NOTES_MOST = 0.6  # of what the smallest form of all that must stay leaves of the target
+_NOTES_SHARE = 0.6  # of what is dropped: more than that and it need not be dropped
+_NOTES_MOST = 0.75  # of what the smallest form of all that must stay leaves of the target
+_ENOUGH = 0.25  # of what was dropped: notes of that size tell most of it
+_FAIR = 0.5  # of the whole prompt beside its fixed part
 _LEAST = 64  # tokens: notes under this say too little to cut an output for them
+
+
+def starved(draft: Draft) -> bool:
+    """Whether the notes on what was dropped have too little room to say what matters in it."""
+    gone = sum(draft.whole[i] for i in draft.dropped)
+    return draft.notes_tokens < FRAME + min(_ENOUGH * gone, _FAIR * (draft.tokens - draft.conversation.fixed.tokens))
 
 
 def outline(draft: Draft) -> Draft:
@@ -26,7 +35,7 @@ def outline(draft: Draft) -> Draft:
     gone = sum(draft.sizes[i] for group in groups for i in group)
     bare = draft.drop_all(groups, "oldest, to meet the target")
     free = bare.target - (bare.tokens - smallest(bare)) - FRAME
-    wanted = int(min(NOTES_SHARE * gone, _NOTES_MOST * free)) + FRAME
+    wanted = int(min(_NOTES_SHARE * gone, _NOTES_MOST * free)) + FRAME
     if wanted >= FRAME + _LEAST and bare.tokens + wanted > bare.target:
         bare = replace(squeeze_outputs(replace(bare, target=bare.target - wanted)), target=bare.target)
     return noted(bare).done("window")

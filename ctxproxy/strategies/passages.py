@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from ctxproxy.strategies.shapes import SOLID, clean, cost, tokens
 
-__all__ = ["Fact", "Passage", "extract"]
+__all__ = ["Fact", "Passage", "extract", "words"]
 
 Kind: TypeAlias = Literal["text", "tool_call", "tool_result", "thinking"]
 Form: TypeAlias = Literal["field", "text", "line"]
@@ -22,6 +22,7 @@ Form: TypeAlias = Literal["field", "text", "line"]
 _USER, _ERROR, _DECIDED, _PLAIN, _DEFINED, _LOUD, _PHRASE = 0.25, 0.12, 0.08, 0.02, 0.08, 0.15, 0.5
 _SHORT = 96  # characters: a line up to this length is noted whole
 _VALUE = 160  # characters: a longer field is read as text
+_COMMAND, _COMMAND_CHARS = 1.5, 120  # an argument that may be used again as it stands
 _MOST = 400  # units of one passage that are looked at one by one
 
 
@@ -54,6 +55,7 @@ class Fact:
     weights: tuple[float, ...]
     cost: float
     full: str = ""
+    near: tuple[str, ...] = ()
 
 
 def extract(passage: Passage) -> tuple[Fact, ...]:
@@ -83,6 +85,7 @@ def _parse(text: str) -> Any:
         return None
 
 
+_WORDS = re.compile(r"[^\W\d]{3,}")
 _NUMBERED = re.compile(r"\s*\d+\s*(?:\t|\|\s|→|│)")
 _BULLET = re.compile(r"(?:[-*+•·]|\d{1,2}[.)])\s+|#{1,6}\s+|>\s+")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；।؟])")
@@ -116,6 +119,7 @@ class _Reader:
         self.facts: list[Fact] = []
         self.unit = 0
         self.seen: set[str] = set()
+        self.recent: tuple[str, ...] = ()  # words of the values before, nearest last
         self.user = passage.role == "user" and passage.kind == "text"
         self.call = passage.kind == "tool_call"
         self.error = passage.error
@@ -123,7 +127,8 @@ class _Reader:
         self.factor = factor
 
     def add(
-        self, text: str, found: list[tuple[str, float]], *, label: str = "", group: str = "", form: Form, full: str = ""
+        self, text: str, found: list[tuple[str, float]], *, label: str = "", group: str = "", form: Form, full: str = "",
+        near: tuple[str, ...] = (),
     ) -> None:
         weights: dict[str, float] = {}
         for token, weight in found:
@@ -139,6 +144,7 @@ class _Reader:
                 weights=tuple(weights.values()),
                 cost=cost(text) + (cost(label) if label else 0.0) + 0.7,
                 full=full,
+                near=near,
             )
         )
 
@@ -198,9 +204,13 @@ class _Reader:
             found = [(f"{label}={text}", 0.4)]
         elif not found or found[0][0] != text:
             found.append((text, self.whole(text)))
-        self.add(text, [(t, w * factor) for t, w in found], label=label, group=group, form="field")
+        found = [(t, w * factor) for t, w in found]
+        self.add(text, found, label=label, group=group, form="field", near=self.recent)
+        self.recent = (*self.recent, *words(text))[-5:]
 
     def whole(self, text: str) -> float:
+        if self.call and len(text) <= _COMMAND_CHARS:
+            return _COMMAND
         if _IS_SOLID.search(text):
             return 1.0 if len(text) <= 24 else 0.6
         return _PHRASE if " " in text else 0.4
@@ -300,6 +310,11 @@ class _Reader:
         for low, high, inner in spans:
             piece = text[low:high].strip()
             self.add(piece, [*inner, (piece, base * cost(piece))], group=group, form=form, full=full)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text that can say what something is."""
+    return _WORDS.findall(text)
 
 
 def _left(text: str, at: int, reach: int = 30) -> int:

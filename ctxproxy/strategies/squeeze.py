@@ -17,6 +17,7 @@ from ctxproxy.strategies.truncate import preview
 __all__ = ["shorten_leaves", "smallest", "squeeze", "squeeze_outputs"]
 
 _SMALLEST = 48  # tokens: a preview below this says nothing
+_NEWEST = 144  # the same for the newest message
 _TASK_HEAD = 200  # characters at the beginning of the task that always stay
 
 
@@ -32,7 +33,12 @@ def squeeze(draft: Draft) -> Draft:
 
 def smallest(draft: Draft) -> int:
     """How many tokens the tool outputs that stay could give up, at most."""
-    return sum(part.tokens - _SMALLEST for _, part in _large(draft))
+    return sum(part.tokens - _least(draft, i) for i, part in _large(draft))
+
+
+def _least(draft: Draft, index: int) -> int:
+    """The newest message keeps more than the others: the model is about to answer it."""
+    return _NEWEST if index == len(draft.messages) - 1 else _SMALLEST
 
 
 def _large(draft: Draft) -> list[tuple[int, Part]]:
@@ -42,7 +48,7 @@ def _large(draft: Draft) -> list[tuple[int, Part]]:
         for i, message in enumerate(draft.messages)
         if i not in gone and not message.opaque
         for part in message.of("tool_result")
-        if part.tokens > _SMALLEST
+        if part.tokens > _least(draft, i)
     ]
 
 
@@ -54,13 +60,14 @@ def squeeze_outputs(draft: Draft) -> Draft:
     if not large or over <= 0:
         return draft
     now = [draft.count(draft.text(i, part)) for i, part in large]
-    room = max(_SMALLEST * len(large), sum(now) - over)
+    floor = [_least(draft, i) for i, _ in large]
+    room = max(sum(floor), sum(now) - over)
     level = _water_level(now, room)
-    for (i, part), size in zip(large, now, strict=True):
+    for (i, part), size, least in zip(large, now, floor, strict=True):
         if draft.fits:
             break
-        if size > level:
-            text = preview(draft.text(i, part), limit=max(_SMALLEST, level), count=draft.count, where=draft.locate)
+        if size > max(level, least):
+            text = preview(draft.text(i, part), limit=max(least, level), count=draft.count, where=draft.locate)
             if draft.count(text) < size:
                 draft = draft.rewrite(i, part, text, "the newest exchange alone does not fit").done("squeeze")
     return draft

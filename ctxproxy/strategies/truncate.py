@@ -14,6 +14,7 @@ __all__ = ["preview", "truncate"]
 
 _TIGHT = 160  # tokens: below this every word of the notice costs content, and the beginning says more
 _TIGHT_HEAD = 0.85
+_TELLING, _BEGINNING = 120, 200  # a preview of so many tokens shows at least so many characters of the beginning
 _HEAD = 0.7  # share of a preview that shows the beginning: errors stand at the end, headers at the start
 
 
@@ -61,8 +62,10 @@ def preview(
     rate = len(text) / max(1, total)
     chars = int(room * rate)
     while True:
-        head = _edge(text[: int(chars * share)], end=True)
-        tail = _edge(text[len(text) - max(1, chars - int(chars * share)) :], end=False)
+        # Where there is room for it, the beginning is long enough to know the text by.
+        first = max(int(chars * share), min(_BEGINNING, chars - 1)) if limit >= _TELLING else int(chars * share)
+        head = _edge(text[:first], end=True) if first > _BEGINNING * 1.2 else text[:first]
+        tail = _edge(text[len(text) - max(1, chars - first) :], end=False)
         size = count(head) + count(tail)
         if size <= room or chars <= 16:
             return f"{notice}\n{head}\n{middle}\n{tail}"
