@@ -20,6 +20,9 @@ from ctxproxy.strategies.window import bridge, restart, shorter_note, window
 __all__ = ["Draft", "prioritize", "prune", "shrink", "squeeze", "start", "truncate", "window"]
 
 
+_FULL = 0.75  # of the target: a compaction that leaves less has cut too much
+
+
 def shrink(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None = None) -> Draft:
     """Take the draft down to its target by `steps`, and by the last resorts where those do not reach it.
 
@@ -54,7 +57,7 @@ def _ladder(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None) -
         if facts and draft.fits and starved(draft):
             last = draft.groups[-1].start
             told = outline(replace(restart(draft), tail=last))
-            if told.fits and told.notes_tokens > draft.notes_tokens:
+            if told.fits and told.notes_tokens > draft.notes_tokens and told.tokens >= _FULL * told.target:
                 draft = replace(told, steps=(*(s for s in draft.steps if s not in told.steps), *told.steps))
     if not draft.fits:
         draft = _harder(draft, facts=facts, steps=steps)
@@ -66,12 +69,15 @@ def _harder(draft: Draft, *, facts: bool, steps: Sequence[Step]) -> Draft:
     last = draft.groups[-1].start if draft.groups else 0
     done = draft.steps
     tight = truncate(replace(restart(draft), tail=last))
+    bare = tight
     if facts and "window" in steps:
-        tight = outline(tight)
-    elif "prioritize" in steps:
-        tight = prioritize(tight, facts=facts)
-    elif "window" in steps:
-        tight = window(tight, facts=facts)
+        tight = outline(bare)
+    if tight is bare or tight.tokens < _FULL * tight.target:
+        # Notes that say all there was to say leave room for messages.
+        other = prioritize(bare, facts=facts) if "prioritize" in steps else bare
+        if other is bare and "window" in steps:
+            other = window(bare, facts=facts)
+        tight = other if tight is bare or (other.fits and other.tokens > tight.tokens) else tight
     if not tight.fits:
         # A note that has no room for facts has none to lose.
         tight = shorter_note(tight)

@@ -14,6 +14,7 @@ from ctxproxy.strategies.shapes import cost
 __all__ = ["OPENING", "Step", "fit", "snip", "step_cost"]
 
 OPENING = 3.0  # tokens that a line costs before it says anything
+_PURPOSE = 100  # characters
 _BEFORE = re.compile(r"(\w{2,20})\W{1,6}$")
 
 
@@ -118,7 +119,7 @@ def _render(
         passage, body = passages[at], _body(facts[at], picked[at], dull)
         call = calls.get(at)
         if passage.kind == "tool_call":
-            lines[at] = f"{passage.name or 'tool'}({body})"
+            lines[at] = f"{_purpose(passages, at, picked)}{passage.name or 'tool'}({body})"
         elif passage.kind != "tool_result":
             lines[at] = f"{passage.role}: {body}"
         elif call is None:
@@ -126,6 +127,17 @@ def _render(
         else:
             lines[call] = f"{lines.get(call) or passage.name or 'tool'} → {body}"
     return "\n".join(lines[at] for at in sorted(lines))
+
+
+def _purpose(passages: Sequence[Passage], at: int, picked: Mapping[int, Mapping[int, _Choice]]) -> str:
+    """The sentence with which the model announced a call: it says what the call was for."""
+    before = passages[at - 1] if at else None
+    if before is None or before.index != passages[at].index or before.kind != "text" or at - 1 in picked:
+        return ""
+    text = before.text.rstrip()[-_PURPOSE:]
+    start = max(text.rfind(mark) for mark in (". ", "! ", "? ", "\n", "。"))
+    sentence = text[start + 1 :].strip() if start >= 0 else text if len(before.text.strip()) <= _PURPOSE else ""
+    return f"{sentence} " if sentence else ""
 
 
 def _body(facts: Sequence[Fact], picked: Mapping[int, _Choice], dull: Set[str]) -> str:
@@ -186,12 +198,14 @@ def _separator(fact: Fact, last: Fact | None, out: Sequence[str], many: bool) ->
 
 def _about(fact: Fact, before: str, dull: Set[str]) -> str:
     """What a value belongs to, where neither its label nor what stands before it says so."""
-    if any(word.lower() not in dull for word in words(before)):
+    telling = [word for word in fact.near if word.lower() not in dull]
+    if not telling:
         return ""
-    for word in reversed(fact.near):
-        if word.lower() not in dull:
-            return f"{word} "
-    return ""
+    said = {word.lower() for word in words(before)}
+    label = [word.lower() for word in words(fact.label)]
+    if said.intersection(label).difference(dull) or any(word.lower() in said for word in telling):
+        return ""
+    return f"{telling[-1]} "
 
 
 def _heading(fact: Fact, last: Fact | None, shown: set[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ctxproxy.strategies.draft import Draft
-from ctxproxy.strategies.squeeze import smallest, squeeze_outputs
+from ctxproxy.strategies.squeeze import spare, squeeze_outputs
 from ctxproxy.strategies.window import FRAME, candidates, noted
 
 __all__ = ["outline", "starved"]
@@ -34,7 +34,7 @@ def outline(draft: Draft) -> Draft:
         return draft
     gone = sum(draft.sizes[i] for group in groups for i in group)
     bare = draft.drop_all(groups, "oldest, to meet the target")
-    free = bare.target - (bare.tokens - smallest(bare)) - FRAME
+    free = bare.target - (bare.tokens - spare(bare)) - FRAME
     wanted = int(min(_NOTES_SHARE * gone, _NOTES_MOST * free)) + FRAME
     if wanted >= FRAME + _LEAST and bare.tokens + wanted > bare.target:
         bare = replace(squeeze_outputs(replace(bare, target=bare.target - wanted)), target=bare.target)

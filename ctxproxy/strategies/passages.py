@@ -22,7 +22,7 @@ Form: TypeAlias = Literal["field", "text", "line"]
 _USER, _ERROR, _DECIDED, _PLAIN, _DEFINED, _LOUD, _PHRASE = 0.25, 0.12, 0.08, 0.02, 0.08, 0.15, 0.5
 _SHORT = 96  # characters: a line up to this length is noted whole
 _VALUE = 160  # characters: a longer field is read as text
-_COMMAND, _COMMAND_CHARS = 1.5, 120  # an argument that may be used again as it stands
+_COMMAND, _COMMAND_CHARS = 2.5, 120  # an argument that may be used again as it stands
 _MOST = 400  # units of one passage that are looked at one by one
 
 
@@ -119,7 +119,7 @@ class _Reader:
         self.facts: list[Fact] = []
         self.unit = 0
         self.seen: set[str] = set()
-        self.recent: tuple[str, ...] = ()  # words of the values before, nearest last
+        self.recent: tuple[tuple[str, ...], ...] = ()  # words of the two values before
         self.user = passage.role == "user" and passage.kind == "text"
         self.call = passage.kind == "tool_call"
         self.error = passage.error
@@ -127,7 +127,14 @@ class _Reader:
         self.factor = factor
 
     def add(
-        self, text: str, found: list[tuple[str, float]], *, label: str = "", group: str = "", form: Form, full: str = "",
+        self,
+        text: str,
+        found: list[tuple[str, float]],
+        *,
+        label: str = "",
+        group: str = "",
+        form: Form,
+        full: str = "",
         near: tuple[str, ...] = (),
     ) -> None:
         weights: dict[str, float] = {}
@@ -154,6 +161,7 @@ class _Reader:
         if depth > 12:
             return
         if isinstance(value, dict):
+            self.recent = ()
             for name, item in cast("dict[str, Any]", value).items():
                 if isinstance(item, (dict, list)):
                     if not item:
@@ -168,6 +176,7 @@ class _Reader:
                         self.walk(item, label=name, group=name, depth=depth + 1)
                 else:
                     self.leaf(item, label=name, group=group)
+            self.recent = ()
             return
         if isinstance(value, list):
             for item in cast("list[Any]", value):
@@ -205,8 +214,8 @@ class _Reader:
         elif not found or found[0][0] != text:
             found.append((text, self.whole(text)))
         found = [(t, w * factor) for t, w in found]
-        self.add(text, found, label=label, group=group, form="field", near=self.recent)
-        self.recent = (*self.recent, *words(text))[-5:]
+        self.add(text, found, label=label, group=group, form="field", near=sum(self.recent, ()))
+        self.recent = (*self.recent[-1:], tuple(words(text)[-4:]))
 
     def whole(self, text: str) -> float:
         if self.call and len(text) <= _COMMAND_CHARS:

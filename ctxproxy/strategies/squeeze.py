@@ -14,10 +14,10 @@ from ctxproxy.conversation import Part, first_typed, last_typed
 from ctxproxy.strategies.draft import Draft
 from ctxproxy.strategies.truncate import preview
 
-__all__ = ["shorten_leaves", "smallest", "squeeze", "squeeze_outputs"]
+__all__ = ["shorten_leaves", "spare", "squeeze", "squeeze_outputs"]
 
 _SMALLEST = 48  # tokens: a preview below this says nothing
-_NEWEST = 144  # the same for the newest message
+_NEWEST = 128  # the same for the newest message
 _TASK_HEAD = 200  # characters at the beginning of the task that always stay
 
 
@@ -27,49 +27,52 @@ def squeeze(draft: Draft) -> Draft:
     if not draft.fits:
         draft = _arguments(draft)
     if not draft.fits:
+        draft = squeeze_outputs(draft, newest=_SMALLEST)
+    if not draft.fits:
         draft = _task(draft)
     return draft
 
 
-def smallest(draft: Draft) -> int:
-    """How many tokens the tool outputs that stay could give up, at most."""
-    return sum(part.tokens - _least(draft, i) for i, part in _large(draft))
+def spare(draft: Draft) -> int:
+    """How many tokens the tool outputs that stay could give up."""
+    return sum(part.tokens - least for _, part, least in _large(draft, _NEWEST))
 
 
-def _least(draft: Draft, index: int) -> int:
-    """The newest message keeps more than the others: the model is about to answer it."""
-    return _NEWEST if index == len(draft.messages) - 1 else _SMALLEST
+def _large(draft: Draft, newest: int) -> list[tuple[int, Part, int]]:
+    """The outputs that can give up something, each with the tokens that it keeps.
 
-
-def _large(draft: Draft) -> list[tuple[int, Part]]:
-    gone = draft.dropped
+    The newest message keeps more than the others: the model is about to answer it.
+    """
+    gone, last = draft.dropped, len(draft.messages) - 1
     return [
-        (i, part)
+        (i, part, newest if i == last else _SMALLEST)
         for i, message in enumerate(draft.messages)
         if i not in gone and not message.opaque
         for part in message.of("tool_result")
-        if part.tokens > _least(draft, i)
+        if part.tokens > (newest if i == last else _SMALLEST)
     ]
 
 
-def squeeze_outputs(draft: Draft) -> Draft:
-    """Cut the tool outputs that stay, the largest ones first, until the target is met or each is a short preview."""
-    large = _large(draft)
+def squeeze_outputs(draft: Draft, *, newest: int = _NEWEST) -> Draft:
+    """Cut the tool outputs that stay, the largest ones first, until the target is met or each is a short preview.
+
+    The newest message keeps `newest` tokens.
+    """
+    large = _large(draft, newest)
     # A fair share for each: the largest ones shrink, small ones stay whole.
     over = draft.tokens - draft.target
     if not large or over <= 0:
         return draft
-    now = [draft.count(draft.text(i, part)) for i, part in large]
-    floor = [_least(draft, i) for i, _ in large]
-    room = max(sum(floor), sum(now) - over)
-    level = _water_level(now, room)
-    for (i, part), size, least in zip(large, now, floor, strict=True):
+    now = [draft.count(draft.text(i, part)) for i, part, _ in large]
+    level = _water_level(now, max(sum(least for *_, least in large), sum(now) - over))
+    for (i, part, least), size in zip(large, now, strict=True):
         if draft.fits:
             break
-        if size > max(level, least):
-            text = preview(draft.text(i, part), limit=max(least, level), count=draft.count, where=draft.locate)
+        limit = max(least, level)
+        if size > limit:
+            text = preview(draft.text(i, part), limit=limit, count=draft.count, where=draft.locate)
             if draft.count(text) < size:
-                draft = draft.rewrite(i, part, text, "the newest exchange alone does not fit").done("squeeze")
+                draft = draft.rewrite(i, part, text, "the newest exchange leaves no room").done("squeeze")
     return draft
 
 
