@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ctxproxy.cli import config, demo, offline, serve
+from ctxproxy.cli import config, demo, offline, run, serve
 from ctxproxy.errors import ConfigError, ContextOverflowError, CtxProxyError, WireFormatError
 
 __all__ = ["app", "main"]
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(serve.serve)
+app.command(context_settings={"allow_interspersed_args": False})(run.run)
 app.command()(demo.demo)
 app.command()(offline.measure)
 app.command()(offline.explain)

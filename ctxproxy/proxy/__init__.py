@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from ctxproxy.config import Settings
 from ctxproxy.policy import Policy
 from ctxproxy.proxy.access import Access
 from ctxproxy.proxy.app import App, new_session
 from ctxproxy.proxy.relay import Relay
-from ctxproxy.proxy.server import bind, run
+from ctxproxy.proxy.server import address, background, bind, run
 from ctxproxy.proxy.upstreams import Upstream, Upstreams
 from ctxproxy.tokens import counter
 
-__all__ = ["make_app", "serve"]
+__all__ = ["make_app", "private", "serve"]
 
 
 def serve(settings: Settings) -> int:
@@ -26,6 +28,22 @@ def serve(settings: Settings) -> int:
     sock = bind(settings.server.host, settings.server.port)
     with sock:
         return run(lambda ready: make_app(settings, access=access, ready=ready), sock, warm=_warm)
+
+
+@contextmanager
+def private(settings: Settings) -> Generator[tuple[App, str]]:
+    """A proxy on a free loopback port, in a thread of this process, while the block runs; with its base URL.
+
+    Raises:
+        ConfigError: a setting is wrong.
+    """
+    access = Access(token_as_key=False)
+    with (
+        bind("127.0.0.1", 0) as sock,
+        background(lambda ready: make_app(settings, access=access, ready=ready), sock) as app,
+    ):
+        threading.Thread(target=_warm, daemon=True).start()
+        yield app, address(sock)
 
 
 def make_app(

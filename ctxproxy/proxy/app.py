@@ -62,6 +62,7 @@ class App:
         self._routes = dict(routes or {})
         self._access = access or Access()
         self.relay: Relay | None = None
+        self.failure: Exception | None = None  # why it could not start
 
     async def __call__(self, scope: Scope, receive: Receive, send: Sender) -> None:
         if scope["type"] == "lifespan":
@@ -108,7 +109,13 @@ class App:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self.relay = await self._make()
+                try:
+                    self.relay = await self._make()
+                except Exception as error:
+                    # Kept for whoever started the server: an exception here would mean "no lifespan" to uvicorn.
+                    self.failure = error
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
                 await send({"type": "lifespan.startup.complete"})
                 if self._ready is not None:
                     self._ready()

@@ -6,14 +6,16 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 
 import uvicorn
 
 from ctxproxy.errors import ConfigError
 from ctxproxy.proxy.app import App
 
-__all__ = ["bind", "run"]
+__all__ = ["address", "background", "bind", "run"]
 
 _log = logging.getLogger("ctxproxy.proxy")
 
@@ -56,21 +58,68 @@ def run(make: Callable[[Callable[[], None]], App], sock: socket.socket, *, warm:
         sys.stdout.flush()
 
     warm()
-    config = uvicorn.Config(
-        make(ready),
-        log_level="critical",
-        access_log=False,
-        ws="none",
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=10,
-    )
-    server = _Server(config)
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(server.serve(sockets=[sock]))
+    app = make(ready)
+    server = _server(app, grace=10)
+    _run(server, sock)
+    if app.failure is not None:
+        raise app.failure
     return 0
+
+
+@contextmanager
+def background(make: Callable[[Callable[[], None]], App], sock: socket.socket) -> Generator[App]:
+    """Serve in a thread of its own while the block runs; nothing is printed.
+
+    Raises:
+        Exception: what kept the application from starting.
+    """
+    started = threading.Event()
+    app = make(started.set)
+    server = _server(app, grace=1)
+
+    def work() -> None:
+        try:
+            _run(server, sock)
+        except Exception as error:
+            app.failure = app.failure or error
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=work, name="ctxproxy", daemon=True)
+    thread.start()
+    started.wait()
+    if app.failure is not None:
+        raise app.failure
+    try:
+        yield app
+    finally:
+        server.should_exit = True
+        thread.join(5)
+
+
+def _run(server: uvicorn.Server, sock: socket.socket) -> None:
+    with (
+        suppress(SystemExit),  # how uvicorn says that the application did not start
+        asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner,
+    ):
+        runner.run(server.serve(sockets=[sock]))
+
+
+def _server(app: App, *, grace: int) -> uvicorn.Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            log_level="critical",
+            access_log=False,
+            lifespan="on",
+            ws="none",
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=grace,
+        )
+    )
 
 
 class _Server(uvicorn.Server):
