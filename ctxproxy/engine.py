@@ -12,6 +12,7 @@ from ctxproxy.conversation import Conversation
 from ctxproxy.edits import Drop, Item, Replace, apply, splice
 from ctxproxy.effects import Answer, Call, Effect, Keep, Outcome, Prepared, Recall, Remember, Report, Send, Summarize
 from ctxproxy.errors import SummaryError, WireFormatError
+from ctxproxy.forms import keep_forms, settle, unsettled
 from ctxproxy.ledger import Entry, match
 from ctxproxy.limits import Breaker, Limits
 from ctxproxy.meter import Meter
@@ -377,6 +378,7 @@ class Engine:
             prepared = yield from self.prepare(call)
         except WireFormatError:
             return Outcome(answer=(yield Send(call.body, 1)), report=None)
+        prepared = yield from settle(call, prepared)
         answer: Answer = yield Send(prepared.body, 1)
         if call.policy.mode != "compact" or prepared.conversation.hands_off:
             return Outcome(answer=answer, report=prepared.report, prepared=prepared, compaction=prepared.compaction)
@@ -385,16 +387,20 @@ class Engine:
     def _react(self, call: Call, prepared: Prepared, answer: Answer) -> Generator[Effect, Any, Outcome]:
         """Look at the answer, and send less while the provider says that it was too much."""
         key = _talk(call, prepared.conversation)
-        error, sends, mended = None, 1, False
+        error, sends, mended, fresh = None, 1, False, False
         while True:
             verdict = verdict_of(answer, call, prepared)
             if not mended and answer.body and thinking.refused(answer.body):
                 mended = True
                 smaller = without_thinking(self.reader, call, prepared)
                 if smaller is not None:
-                    prepared, sends = smaller, sends + 1
+                    prepared, sends, fresh = smaller, sends + 1, True
                     answer = yield Send(prepared.body, sends)
                     continue
+            if answer.status in (400, 422) and not curable(verdict, call) and (own := unsettled(prepared)) is not None:
+                prepared, sends = own, sends + 1
+                answer = yield Send(prepared.body, sends)
+                continue
             if verdict is None or not curable(verdict, call):
                 if verdict is None or answer.status < 400:
                     self.breaker.success(key)
@@ -406,13 +412,15 @@ class Engine:
             smaller = yield from again(self.reader, call, prepared, verdict)
             if smaller is None:
                 break
-            prepared, sends = smaller, sends + 1
+            prepared, sends, fresh = (yield from settle(call, smaller)), sends + 1, True
             answer = yield Send(prepared.body, sends)
             error = None
         if error is not None:
             self.breaker.failure(key)
-        elif prepared.entry is not None and sends > 1:
+        elif prepared.entry is not None and fresh:
             yield Remember(prepared.entry)
+        if answer.status < 400 and error is None:
+            yield from keep_forms(call, prepared)
         return Outcome(
             answer=answer,
             report=replace(prepared.report, retries=sends - 1),

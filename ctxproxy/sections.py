@@ -76,8 +76,8 @@ def _one_of(*names: str) -> AfterValidator:
 
 
 def _store_url(value: str) -> str:
-    if value not in ("memory", "sqlite") and not re.fullmatch(r"sqlite:.+", value, re.DOTALL):
-        raise ValueError("must be memory, sqlite or sqlite:PATH")
+    if value not in ("auto", "memory", "sqlite") and not re.fullmatch(r"sqlite:.+", value, re.DOTALL):
+        raise ValueError("must be auto, memory, sqlite or sqlite:PATH")
     return value
 
 
@@ -268,7 +268,7 @@ class ModelSettings(Section):
 
 
 class LedgerSettings(Section):
-    url: Annotated[str, AfterValidator(_store_url)] = "memory"
+    url: Annotated[str, AfterValidator(_store_url)] = "auto"
     ttl: Seconds = 7 * 86_400.0
     max_bytes: Bytes | None = None
     scope: Annotated[str, AfterValidator(_scope)] = "auto"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -39,6 +39,9 @@ from ctxproxy.sections import (
     Upstream,
     with_preset,
 )
+
+if TYPE_CHECKING:
+    from ctxproxy.stores import SqliteStore
 
 __all__ = ["Settings"]
 
@@ -118,8 +121,10 @@ class Settings(Section):
         value = headers.get(scope.removeprefix("header:").lower(), "")
         return hashlib.blake2b(value.encode("utf-8", "surrogateescape"), key=secret[:64], digest_size=12).hexdigest()
 
-    def runtime(self, **options: Any) -> Runtime:
+    def runtime(self, *, durable: bool = False, **options: Any) -> Runtime:
         """An engine with its stores; `options` are those of `Runtime` and go before the settings.
+
+        `durable`: without a word on `ledger.url` a file is used, and memory where that can't be opened.
 
         Raises:
             ConfigError: a store can't be opened, or the log file can't be written.
@@ -127,32 +132,29 @@ class Settings(Section):
         hint, events = self.archive.hint, self.logging.log_file if self.logging.enabled else None
         settled: dict[str, Any] = {"policy": self.policy_for(), "hint": _hint(hint) if hint else None}
         if "ledger" not in options:
-            settled |= self._stores()
+            settled |= self._stores(durable=durable)
         if events and "on_compaction" not in options:
             settled["on_compaction"] = _event_log(Path(events))
         return _Runtime(self, **{**settled, **options})
 
-    def _stores(self) -> dict[str, Any]:
+    def _stores(self, *, durable: bool) -> dict[str, Any]:
         """Ledger, archive and what else outlives the process with them, opened, as options of a runtime."""
-        url, archive = self.ledger.url, self.archive
+        archive = self.archive
         found: dict[str, Any] = {"archive": None, "keep_originals": archive.mode != "off"}
-        store = None
         try:
-            if url == "memory":
-                found["ledger"] = MemoryLedger(max_bytes=self.ledger.max_bytes or _IN_MEMORY)
-            else:
-                from ctxproxy.stores import PersistentLimits, SqliteStore, state_folder
-
-                store = found["ledger"] = SqliteStore(
-                    url.partition(":")[2] or state_folder() / "ledger.sqlite",
-                    ledger_bytes=self.ledger.max_bytes or 256 << 20,
-                    archive_bytes=archive.max_bytes or 1 << 30,
-                    ttl=self.ledger.ttl,
-                    archive_ttl=archive.ttl,
-                )
+            store = self._file(durable=durable)
+            found["ledger"] = store or MemoryLedger(max_bytes=self.ledger.max_bytes or _IN_MEMORY)
+            if store is not None:
                 found["secret"] = store.secret()
                 if self.limits.learn:
+                    from ctxproxy.stores import PersistentLimits
+
                     found["limits"] = PersistentLimits(store, ttl=self.limits.ttl)
+                if archive.mode == "memory":
+                    _log.warning(
+                        "what is cut is kept in memory only, but compactions outlive the process: after a restart "
+                        "requests mention originals that are gone (setting: archive.mode)"
+                    )
             if archive.mode == "disk":
                 from ctxproxy.stores import DiskArchive, state_folder
 
@@ -169,6 +171,27 @@ class Settings(Section):
         except LedgerError as error:
             raise ConfigError(str(error)) from None
         return found
+
+    def _file(self, *, durable: bool) -> SqliteStore | None:
+        """The store file, opened; None for memory."""
+        url = self.ledger.url
+        if url == "memory" or (url == "auto" and not durable):
+            return None
+        from ctxproxy.stores import SqliteStore, state_folder
+
+        try:
+            return SqliteStore(
+                url.partition(":")[2] or state_folder() / "ledger.sqlite",
+                ledger_bytes=self.ledger.max_bytes or 256 << 20,
+                archive_bytes=self.archive.max_bytes or 1 << 30,
+                ttl=self.ledger.ttl,
+                archive_ttl=self.archive.ttl,
+            )
+        except (LedgerError, OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+            if url != "auto":
+                raise
+            _log.warning("compactions are kept in memory only, they end with this process: %s", error)
+            return None
 
     def values(self) -> dict[str, Any]:
         """The effective values as plain data, with secrets hidden and each policy key as it applies."""

@@ -55,7 +55,7 @@ def make_app(
         return settings.policy_for(model, name, upstream=upstream.name)
 
     async def make() -> Relay:
-        runtime = settings.runtime()
+        runtime = settings.runtime(durable=True)
         return Relay(
             runtime=runtime,
             upstreams=upstreams,

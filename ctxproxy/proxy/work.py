@@ -14,7 +14,7 @@ import aiohttp
 
 from ctxproxy.bodies import decode
 from ctxproxy.conversation import Api
-from ctxproxy.effects import Answer, Call, Effect, Keep, Outcome, Remember, Send, Summarize
+from ctxproxy.effects import Answer, Call, Effect, Keep, KeepForms, Outcome, Remember, Send, Summarize
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.frames import Frames, Tail, verdict_of
 from ctxproxy.proxy.asgi import ClientGone, Sender
@@ -120,7 +120,7 @@ class Work:
             answer = await self.send(effect)
         elif isinstance(effect, Summarize):
             answer = await self.summarize(effect)
-        elif isinstance(effect, (Keep, Remember)) and self.runtime.on_disk:
+        elif isinstance(effect, (Keep, KeepForms, Remember)) and self.runtime.on_disk:
             # A file that another process holds locked must not hold up every other request.
             return await asyncio.to_thread(self.runtime.perform, effect)
         else:
