@@ -22,6 +22,7 @@ from ctxproxy.wire.base import Wire
 
 __all__ = [
     "Answer",
+    "Await",
     "Call",
     "Effect",
     "Keep",
@@ -130,7 +131,7 @@ class Answer:
 class Summarize:
     """Effect: ask a model for a summary, with the caller's own credentials. Result: an Answer, None on failure.
 
-    `key` is the conversation: calls with the same key at the same time are one call. `seconds` bounds the wait.
+    `key` is the whole conversation: calls with the same key at the same time are one call. `seconds` bounds the wait.
     """
 
     key: tuple[str, bytes]
@@ -138,7 +139,15 @@ class Summarize:
     seconds: float
 
 
-Effect = Recall | RecallForms | Keep | KeepForms | Remember | Send | Summarize
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Effect: wait until `pending` says no, at most `seconds`. Result: None. Who can't wait goes on at once."""
+
+    pending: Callable[[], bool] = field(repr=False)
+    seconds: float
+
+
+Effect = Await | Recall | RecallForms | Keep | KeepForms | Remember | Send | Summarize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

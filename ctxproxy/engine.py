@@ -8,9 +8,22 @@ from typing import Any
 
 from ctxproxy.budget import Level, Usage, level_of, usage_of
 from ctxproxy.compaction import CompactReason
-from ctxproxy.conversation import Conversation
+from ctxproxy.conversation import Conversation, prefix_digest
 from ctxproxy.edits import Drop, Item, Replace, apply, splice
-from ctxproxy.effects import Answer, Call, Effect, Keep, Outcome, Prepared, Recall, Remember, Report, Send, Summarize
+from ctxproxy.effects import (
+    Answer,
+    Await,
+    Call,
+    Effect,
+    Keep,
+    Outcome,
+    Prepared,
+    Recall,
+    Remember,
+    Report,
+    Send,
+    Summarize,
+)
 from ctxproxy.errors import SummaryError, WireFormatError
 from ctxproxy.forms import keep_forms, settle, unsettled
 from ctxproxy.ledger import Entry, match
@@ -70,13 +83,14 @@ class Engine:
         models: Callable[[str, Mapping[str, str], int | None, int | None], ModelInfo],
         limits: Limits | None = None,
         breaker: Breaker | None = None,
+        summaries: Summaries | None = None,
     ) -> None:
         self.reader = reader
         self.models = models
         self.limits = limits or Limits()
         self.breaker = breaker or Breaker()
         self.meter = Meter()
-        self.summaries = Summaries()
+        self.summaries = summaries or Summaries()
         self.faults = 0
         self.summary_faults = 0
 
@@ -334,13 +348,34 @@ class Engine:
         ready = self.summaries.find(_talk(call, conversation), rest)
         if ready is not None and 2 * ready.length >= len(rest):
             return False
-        return (yield from self._ask(call, state, ready)) is not None
+        return (yield from self._ask(call, state, ready, wait=False)) is not None
 
-    def _ask(self, call: Call, state: _State, previous: Summary | None) -> Generator[Effect, Any, Summary | None]:
+    def _ask(
+        self, call: Call, state: _State, previous: Summary | None, *, wait: bool = True
+    ) -> Generator[Effect, Any, Summary | None]:
+        """A new summary; where one of this conversation is under way, that one, waited for with `wait`."""
+        conversation = state.base.conversation
+        key, rest = _talk(call, conversation), conversation.messages[conversation.head :]
+        if call.wire.api not in DIALECTS:
+            return None
+        seconds = call.policy.summary_wait
+        flight = self.summaries.begin(key, rest, now=call.now, seconds=4 * seconds)
+        if flight is None:
+            if wait:
+                yield Await(lambda: self.summaries.flying(key, rest, now=call.now), seconds)
+            return self.summaries.find(key, rest) if wait else None
+        try:
+            if not self.summaries.may_ask(key, now=call.now):
+                return None
+            return (yield from self._new_summary(call, state, previous))
+        finally:
+            self.summaries.end(key, flight)
+
+    def _new_summary(
+        self, call: Call, state: _State, previous: Summary | None
+    ) -> Generator[Effect, Any, Summary | None]:
         conversation, info = state.base.conversation, state.base.info
         key = _talk(call, conversation)
-        if call.wire.api not in DIALECTS or not self.summaries.may_ask(key, now=call.now):
-            return None
         count = self.reader.scale_of(conversation.model)[1].count
         limit = max(64, call.policy.summary.of(info.window))
         try:
@@ -353,7 +388,8 @@ class Engine:
                 previous=previous,
                 count=count,
             )
-            answer: Answer | None = yield Summarize(key, body, call.policy.summary_wait)
+            whole = call.scope, prefix_digest(conversation.messages[conversation.head :])
+            answer: Answer | None = yield Summarize(whole, body, call.policy.summary_wait)
             summary = read_summary(call, conversation, answer, limit=limit, count=count)
         except (SummaryError, WireFormatError):
             self.summary_faults += 1

@@ -298,6 +298,7 @@ class ServerSettings(Section):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8484
     token: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)
     allowed_hosts: list[str] = []
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
     max_body_bytes: Bytes = 64 << 20
     connect_timeout: Seconds = 10.0
 

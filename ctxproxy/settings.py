@@ -39,6 +39,7 @@ from ctxproxy.sections import (
     Upstream,
     with_preset,
 )
+from ctxproxy.summaries import Summaries
 
 if TYPE_CHECKING:
     from ctxproxy.stores import SqliteStore
@@ -145,10 +146,11 @@ class Settings(Section):
             store = self._file(durable=durable)
             found["ledger"] = store or MemoryLedger(max_bytes=self.ledger.max_bytes or _IN_MEMORY)
             if store is not None:
-                found["secret"] = store.secret()
-                if self.limits.learn:
-                    from ctxproxy.stores import PersistentLimits
+                from ctxproxy.stores import PersistentLimits, SharedSummaries
 
+                found["secret"] = store.secret()
+                found["summaries"] = SharedSummaries(store, ttl=self.ledger.ttl)
+                if self.limits.learn:
                     found["limits"] = PersistentLimits(store, ttl=self.limits.ttl)
                 if archive.mode == "memory":
                     _log.warning(
@@ -193,6 +195,10 @@ class Settings(Section):
             _log.warning("compactions are kept in memory only, they end with this process: %s", error)
             return None
 
+    def given(self) -> dict[str, Any]:
+        """The values that were set, as plain data that makes equal settings in another process. Secrets included."""
+        return _plain_data(self.model_dump(exclude_unset=True))
+
     def values(self) -> dict[str, Any]:
         """The effective values as plain data, with secrets hidden and each policy key as it applies."""
         data = cast("dict[str, Any]", _hidden(self.model_dump(exclude={"policy"})))
@@ -217,9 +223,12 @@ class Settings(Section):
 class _Runtime(Runtime):
     """A runtime whose windows and output limits come from patterns."""
 
-    def __init__(self, settings: Settings, *, limits: Limits | None = None, **options: Any) -> None:
+    def __init__(
+        self, settings: Settings, *, limits: Limits | None = None, summaries: Summaries | None = None, **options: Any
+    ) -> None:
         self._settings = settings
         super().__init__(**options)
+        self.engine.summaries = summaries or self.engine.summaries
         # A bound that expires at once is none: nothing is learned then.
         self.engine.limits = limits or Limits(ttl=settings.limits.ttl if settings.limits.learn else 0.0)
 
@@ -280,6 +289,13 @@ def _policy_values(policy: Policy) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+
+
+def _plain_data(data: Any) -> Any:
+    """Texts from the environment are of a class of their own, which tells that their type is open."""
+    if isinstance(data, dict):
+        return {key: _plain_data(value) for key, value in cast("dict[str, Any]", data).items()}
+    return str(data) if isinstance(data, str) else data
 
 
 def _hidden(data: Any) -> Any:

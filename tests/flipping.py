@@ -37,6 +37,14 @@ class Client:
         lines = " ".join(f"value_{i}_{k}={i * k}" for k in range(self.words))
         self.entries.append({"kind": "result", "id": f"call_{i}", "text": text or f"module m{i}: {lines}"})
 
+    def talk(self) -> None:
+        """One more turn without tools: an answer and a question. Only a summary or notes can stand for those."""
+        self.turn += 1
+        i = self.turn
+        text = f"Option {i}: hotel H{i}23, " + f"price {i * 37} euro. " * self.words
+        self.entries.append({"kind": "assistant", "text": text})
+        self.entries.append({"kind": "user", "text": f"What about day {i}?"})
+
     def body(self) -> bytes:
         blocks = self.flips and self.turn % 2 == 1
         system = "You fix bugs." + (f" nonce={self.turn * 7919}" if self.nonce else "")

@@ -13,7 +13,7 @@ import uvicorn
 from ctxproxy.errors import ConfigError
 from ctxproxy.proxy.app import App
 
-__all__ = ["bind", "run"]
+__all__ = ["address", "bind", "run", "say_where"]
 
 _log = logging.getLogger("ctxproxy.proxy")
 
@@ -45,19 +45,28 @@ def address(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(make: Callable[[Callable[[], None]], App], sock: socket.socket, *, warm: Callable[[], None]) -> int:
-    """Serve until SIGINT or SIGTERM. `make` gets what to call once ready, `warm` loads what is slow to load.
+def say_where(sock: socket.socket) -> None:
+    """Print one line, `ctxproxy listening on URL`."""
+    sys.stdout.write(f"ctxproxy listening on {address(sock)}\n")
+    sys.stdout.flush()
 
-    Prints one line, `ctxproxy listening on URL`, when requests are answered.
+
+def run(
+    make: Callable[[Callable[[], None]], App],
+    sock: socket.socket,
+    *,
+    warm: Callable[[], None],
+    watch: Callable[[Callable[[], None]], None] | None = None,
+) -> int:
+    """Serve until SIGINT or SIGTERM, or until what `watch` is given is called: then this is one of several workers.
+
+    `make` gets what to call once requests are answered, `warm` loads what is slow to load.
     """
-
-    def ready() -> None:
-        sys.stdout.write(f"ctxproxy listening on {address(sock)}\n")
-        sys.stdout.flush()
-
     warm()
     config = uvicorn.Config(
-        make(ready),
+        make(lambda: say_where(sock)),
+        # On Windows several processes can only wait for one socket with the selector loop, which uvicorn takes then.
+        workers=1 if watch is None else 2,
         log_level="critical",
         access_log=False,
         ws="none",
@@ -68,6 +77,12 @@ def run(make: Callable[[Callable[[], None]], App], sock: socket.socket, *, warm:
         timeout_graceful_shutdown=10,
     )
     server = _Server(config)
+    if watch is not None:
+
+        def stop() -> None:
+            server.should_exit = True
+
+        watch(stop)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[sock]))
     return 0
