@@ -80,10 +80,10 @@ def test_a_nonce_in_the_system_prompt_and_a_token_that_rotates_change_nothing(
             found = post(proxy.url, client, "token-a" if turn < 16 else "token-b")
             compactions += "x-ctxproxy-reason" in found.headers
             replays += found.headers.get("x-ctxproxy-replayed") == "1"
-            if turn >= 16:  # after the rotation
+            if compactions:  # whatever the nonce, and after the token has rotated
                 assert "x-ctxproxy-reason" in found.headers or found.headers.get("x-ctxproxy-replayed") == "1"
     assert compactions >= 1
-    assert replays >= 5
+    assert replays >= 3
     assert not provider.violations
 
 
