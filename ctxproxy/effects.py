@@ -22,12 +22,15 @@ from ctxproxy.wire.base import Wire
 
 __all__ = [
     "Answer",
+    "Await",
     "Call",
     "Effect",
     "Keep",
+    "KeepForms",
     "Outcome",
     "Prepared",
     "Recall",
+    "RecallForms",
     "Remember",
     "Report",
     "Send",
@@ -84,6 +87,24 @@ class Remember:
 
 
 @dataclass(frozen=True, slots=True)
+class RecallForms:
+    """Effect: the forms in which messages of a conversation were first sent. Result: a mapping of those known."""
+
+    scope: str
+    first: bytes
+    keys: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeepForms:
+    """Effect: remember forms of messages. Result: None."""
+
+    scope: str
+    first: bytes
+    forms: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Effect: send the body upstream. Result: an Answer."""
 
@@ -110,7 +131,7 @@ class Answer:
 class Summarize:
     """Effect: ask a model for a summary, with the caller's own credentials. Result: an Answer, None on failure.
 
-    `key` is the conversation: calls with the same key at the same time are one call. `seconds` bounds the wait.
+    `key` is the whole conversation: calls with the same key at the same time are one call. `seconds` bounds the wait.
     """
 
     key: tuple[str, bytes]
@@ -118,7 +139,15 @@ class Summarize:
     seconds: float
 
 
-Effect = Recall | Keep | Remember | Send | Summarize
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Effect: wait until `pending` says no, at most `seconds`. Result: None. Who can't wait goes on at once."""
+
+    pending: Callable[[], bool] = field(repr=False)
+    seconds: float
+
+
+Effect = Await | Recall | RecallForms | Keep | KeepForms | Remember | Send | Summarize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +196,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A request ready to be sent: its bytes, and `sent`, its messages as the provider will see them."""
+    """A request ready to be sent: its bytes, and `sent`, its messages as the provider will see them.
+
+    `forms` are to be remembered once it is accepted; `unsettled` is the request without those of earlier turns,
+    None where that is the same.
+    """
 
     body: bytes = field(repr=False)
     report: Report
@@ -177,6 +210,8 @@ class Prepared:
     entry: Entry | None = field(default=None, repr=False)
     compaction: Compaction | None = None
     explanation: tuple[dict[str, Any], ...] = ()
+    forms: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
+    unsettled: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,24 @@ from typing import Any
 
 from ctxproxy.budget import Level, Usage, level_of, usage_of
 from ctxproxy.compaction import CompactReason
-from ctxproxy.conversation import Conversation
+from ctxproxy.conversation import Conversation, prefix_digest
 from ctxproxy.edits import Drop, Item, Replace, apply, splice
-from ctxproxy.effects import Answer, Call, Effect, Keep, Outcome, Prepared, Recall, Remember, Report, Send, Summarize
+from ctxproxy.effects import (
+    Answer,
+    Await,
+    Call,
+    Effect,
+    Keep,
+    Outcome,
+    Prepared,
+    Recall,
+    Remember,
+    Report,
+    Send,
+    Summarize,
+)
 from ctxproxy.errors import SummaryError, WireFormatError
+from ctxproxy.forms import keep_forms, settle, unsettled
 from ctxproxy.ledger import Entry, match
 from ctxproxy.limits import Breaker, Limits
 from ctxproxy.meter import Meter
@@ -69,13 +83,14 @@ class Engine:
         models: Callable[[str, Mapping[str, str], int | None, int | None], ModelInfo],
         limits: Limits | None = None,
         breaker: Breaker | None = None,
+        summaries: Summaries | None = None,
     ) -> None:
         self.reader = reader
         self.models = models
         self.limits = limits or Limits()
         self.breaker = breaker or Breaker()
         self.meter = Meter()
-        self.summaries = Summaries()
+        self.summaries = summaries or Summaries()
         self.faults = 0
         self.summary_faults = 0
 
@@ -333,13 +348,34 @@ class Engine:
         ready = self.summaries.find(_talk(call, conversation), rest)
         if ready is not None and 2 * ready.length >= len(rest):
             return False
-        return (yield from self._ask(call, state, ready)) is not None
+        return (yield from self._ask(call, state, ready, wait=False)) is not None
 
-    def _ask(self, call: Call, state: _State, previous: Summary | None) -> Generator[Effect, Any, Summary | None]:
+    def _ask(
+        self, call: Call, state: _State, previous: Summary | None, *, wait: bool = True
+    ) -> Generator[Effect, Any, Summary | None]:
+        """A new summary; where one of this conversation is under way, that one, waited for with `wait`."""
+        conversation = state.base.conversation
+        key, rest = _talk(call, conversation), conversation.messages[conversation.head :]
+        if call.wire.api not in DIALECTS:
+            return None
+        seconds = call.policy.summary_wait
+        flight = self.summaries.begin(key, rest, now=call.now, seconds=4 * seconds)
+        if flight is None:
+            if wait:
+                yield Await(lambda: self.summaries.flying(key, rest, now=call.now), seconds)
+            return self.summaries.find(key, rest) if wait else None
+        try:
+            if not self.summaries.may_ask(key, now=call.now):
+                return None
+            return (yield from self._new_summary(call, state, previous))
+        finally:
+            self.summaries.end(key, flight)
+
+    def _new_summary(
+        self, call: Call, state: _State, previous: Summary | None
+    ) -> Generator[Effect, Any, Summary | None]:
         conversation, info = state.base.conversation, state.base.info
         key = _talk(call, conversation)
-        if call.wire.api not in DIALECTS or not self.summaries.may_ask(key, now=call.now):
-            return None
         count = self.reader.scale_of(conversation.model)[1].count
         limit = max(64, call.policy.summary.of(info.window))
         try:
@@ -352,7 +388,8 @@ class Engine:
                 previous=previous,
                 count=count,
             )
-            answer: Answer | None = yield Summarize(key, body, call.policy.summary_wait)
+            whole = call.scope, prefix_digest(conversation.messages[conversation.head :])
+            answer: Answer | None = yield Summarize(whole, body, call.policy.summary_wait)
             summary = read_summary(call, conversation, answer, limit=limit, count=count)
         except (SummaryError, WireFormatError):
             self.summary_faults += 1
@@ -377,6 +414,7 @@ class Engine:
             prepared = yield from self.prepare(call)
         except WireFormatError:
             return Outcome(answer=(yield Send(call.body, 1)), report=None)
+        prepared = yield from settle(call, prepared)
         answer: Answer = yield Send(prepared.body, 1)
         if call.policy.mode != "compact" or prepared.conversation.hands_off:
             return Outcome(answer=answer, report=prepared.report, prepared=prepared, compaction=prepared.compaction)
@@ -385,16 +423,20 @@ class Engine:
     def _react(self, call: Call, prepared: Prepared, answer: Answer) -> Generator[Effect, Any, Outcome]:
         """Look at the answer, and send less while the provider says that it was too much."""
         key = _talk(call, prepared.conversation)
-        error, sends, mended = None, 1, False
+        error, sends, mended, fresh = None, 1, False, False
         while True:
             verdict = verdict_of(answer, call, prepared)
             if not mended and answer.body and thinking.refused(answer.body):
                 mended = True
                 smaller = without_thinking(self.reader, call, prepared)
                 if smaller is not None:
-                    prepared, sends = smaller, sends + 1
+                    prepared, sends, fresh = smaller, sends + 1, True
                     answer = yield Send(prepared.body, sends)
                     continue
+            if answer.status in (400, 422) and not curable(verdict, call) and (own := unsettled(prepared)) is not None:
+                prepared, sends = own, sends + 1
+                answer = yield Send(prepared.body, sends)
+                continue
             if verdict is None or not curable(verdict, call):
                 if verdict is None or answer.status < 400:
                     self.breaker.success(key)
@@ -406,13 +448,15 @@ class Engine:
             smaller = yield from again(self.reader, call, prepared, verdict)
             if smaller is None:
                 break
-            prepared, sends = smaller, sends + 1
+            prepared, sends, fresh = (yield from settle(call, smaller)), sends + 1, True
             answer = yield Send(prepared.body, sends)
             error = None
         if error is not None:
             self.breaker.failure(key)
-        elif prepared.entry is not None and sends > 1:
+        elif prepared.entry is not None and fresh:
             yield Remember(prepared.entry)
+        if answer.status < 400 and error is None:
+            yield from keep_forms(call, prepared)
         return Outcome(
             answer=answer,
             report=replace(prepared.report, retries=sends - 1),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +16,11 @@ from ctxproxy.compaction import Compaction, Original
 from ctxproxy.conversation import Message, prefix_digest
 from ctxproxy.edits import Item
 
-__all__ = ["Archive", "Entry", "Ledger", "MemoryArchive", "MemoryLedger", "match"]
+__all__ = ["FORMS", "Archive", "Entry", "Ledger", "MemoryArchive", "MemoryLedger", "match"]
+
+
+FORMS = 16_384
+"""Messages of one conversation whose forms are kept: more than a window holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,14 @@ class Ledger(Protocol):
         """Keep an entry."""
         ...
 
+    def forms(self, scope: str, first: bytes, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Of these keys those whose form is known: the bytes in which a message was first sent."""
+        ...
+
+    def keep_forms(self, scope: str, first: bytes, forms: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep forms of messages; they are forgotten with their conversation's entries."""
+        ...
+
 
 class Archive(Protocol):
     """Where the originals of what was cut are kept."""
@@ -82,6 +94,7 @@ class MemoryLedger:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._entries: OrderedDict[tuple[str, bytes], tuple[Entry, ...]] = OrderedDict()
+        self._forms: dict[tuple[str, bytes], dict[bytes, bytes]] = {}
         self._lock = threading.Lock()
 
     def recall(self, scope: str, first: bytes) -> Sequence[Entry]:
@@ -100,9 +113,30 @@ class MemoryLedger:
             self._bytes += entry.size - sum(e.size for e in old if e not in kept)
             self._entries[key] = (*kept, entry)
             self._entries.move_to_end(key)
-            while self._bytes > self._max_bytes and len(self._entries) > 1:
-                _, gone = self._entries.popitem(last=False)
-                self._bytes -= sum(e.size for e in gone)
+            self._make_room()
+
+    def forms(self, scope: str, first: bytes, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        with self._lock:
+            known = self._forms.get((scope, first), {})
+            return {key: known[key] for key in keys if key in known}
+
+    def keep_forms(self, scope: str, first: bytes, forms: Sequence[tuple[bytes, bytes]]) -> None:
+        with self._lock:
+            key = (scope, first)
+            if key not in self._entries:
+                return
+            known = self._forms.setdefault(key, {})
+            for name, form in forms:
+                self._bytes += len(form) - len(known.pop(name, b""))
+                known[name] = form
+            while len(known) > FORMS:
+                self._bytes -= len(known.pop(next(iter(known))))
+            self._make_room()
+
+    def _make_room(self) -> None:
+        while self._bytes > self._max_bytes and len(self._entries) > 1:
+            key, gone = self._entries.popitem(last=False)
+            self._bytes -= sum(e.size for e in gone) + sum(map(len, self._forms.pop(key, {}).values()))
 
 
 class MemoryArchive:

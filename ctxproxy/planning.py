@@ -27,6 +27,7 @@ from ctxproxy.edits import Drop, Edit, Item, Note, Param, Replace, Rules, Strip,
 from ctxproxy.effects import Call, Prepared
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.ledger import Entry
+from ctxproxy.markers import bare
 from ctxproxy.models import ModelInfo
 from ctxproxy.policy import Policy, Step
 from ctxproxy.strategies import shrink, start, truncate
@@ -250,8 +251,9 @@ def entry_of(call: Call, conversation: Conversation, plan: Plan, compaction: Com
     length = last - head
     if length <= 0:
         return None
+    # A marker that stayed in there would count against the few that a later request may hold.
     items = tuple(
-        item - head if isinstance(item, int) else item
+        item - head if isinstance(item, int) else bare(item)
         for item in plan.items
         if not isinstance(item, int) or head <= item < last
     )

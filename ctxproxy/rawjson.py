@@ -23,6 +23,7 @@ __all__ = [
     "Slice",
     "View",
     "array",
+    "at",
     "delete",
     "dump",
     "dump_ascii",
@@ -185,6 +186,17 @@ def insert(raw: bytes, path: Path, at: int, value: bytes) -> bytes:
     if at >= len(spans):
         return raw[: spans[-1].stop] + b"," + value + raw[spans[-1].stop :]
     return raw[: spans[at].start] + value + b"," + raw[spans[at].start :]
+
+
+def at(raw: bytes, path: Path) -> bytes:
+    """The bytes of the value at `path`.
+
+    Raises:
+        WireFormatError: there is none.
+    """
+    for step in path:
+        raw = raw_of(raw, _find(raw, step))
+    return raw
 
 
 def _order(path: Path) -> tuple[tuple[int, str], ...]:

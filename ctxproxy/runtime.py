@@ -17,7 +17,7 @@ from ctxproxy import catalogue
 from ctxproxy.compaction import Compaction
 from ctxproxy.conversation import Api
 from ctxproxy.edits import Rules
-from ctxproxy.effects import Call, Effect, Keep, Recall, Remember, Summarize
+from ctxproxy.effects import Await, Call, Effect, Keep, KeepForms, Recall, RecallForms, Remember, Summarize
 from ctxproxy.engine import Engine, Observed
 from ctxproxy.errors import LedgerError
 from ctxproxy.ledger import Archive, Ledger, MemoryArchive, MemoryLedger
@@ -208,6 +208,13 @@ class Runtime:
                     if self.on_compaction is not None:
                         self.on_compaction(effect.entry.compaction)
                     return None
+                case RecallForms():
+                    return self.ledger.forms(effect.scope, effect.first, effect.keys)
+                case KeepForms():
+                    self.ledger.keep_forms(effect.scope, effect.first, effect.forms)
+                    return None
+                case Await():
+                    return None  # whoever is waited for may need this very thread
                 case Summarize():
                     return None  # no network here: the caller gets the deterministic notes
                 case _:
@@ -215,7 +222,7 @@ class Runtime:
         except LedgerError as error:
             self.store_faults += 1
             _log.warning("a store failed: %s", error)
-            return () if isinstance(effect, Recall) else False
+            return () if isinstance(effect, Recall) else {} if isinstance(effect, RecallForms) else False
 
 
 def account_of(headers: Mapping[str, str], *, secret: bytes) -> str:

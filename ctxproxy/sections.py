@@ -76,8 +76,8 @@ def _one_of(*names: str) -> AfterValidator:
 
 
 def _store_url(value: str) -> str:
-    if value not in ("memory", "sqlite") and not re.fullmatch(r"sqlite:.+", value, re.DOTALL):
-        raise ValueError("must be memory, sqlite or sqlite:PATH")
+    if value not in ("auto", "memory", "sqlite") and not re.fullmatch(r"sqlite:.+", value, re.DOTALL):
+        raise ValueError("must be auto, memory, sqlite or sqlite:PATH")
     return value
 
 
@@ -268,7 +268,7 @@ class ModelSettings(Section):
 
 
 class LedgerSettings(Section):
-    url: Annotated[str, AfterValidator(_store_url)] = "memory"
+    url: Annotated[str, AfterValidator(_store_url)] = "auto"
     ttl: Seconds = 7 * 86_400.0
     max_bytes: Bytes | None = None
     scope: Annotated[str, AfterValidator(_scope)] = "auto"
@@ -298,6 +298,7 @@ class ServerSettings(Section):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8484
     token: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)
     allowed_hosts: list[str] = []
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
     max_body_bytes: Bytes = 64 << 20
     connect_timeout: Seconds = 10.0
 

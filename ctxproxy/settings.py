@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field, PrivateAttr
 
@@ -39,6 +39,10 @@ from ctxproxy.sections import (
     Upstream,
     with_preset,
 )
+from ctxproxy.summaries import Summaries
+
+if TYPE_CHECKING:
+    from ctxproxy.stores import SqliteStore
 
 __all__ = ["Settings"]
 
@@ -118,8 +122,10 @@ class Settings(Section):
         value = headers.get(scope.removeprefix("header:").lower(), "")
         return hashlib.blake2b(value.encode("utf-8", "surrogateescape"), key=secret[:64], digest_size=12).hexdigest()
 
-    def runtime(self, **options: Any) -> Runtime:
+    def runtime(self, *, durable: bool = False, **options: Any) -> Runtime:
         """An engine with its stores; `options` are those of `Runtime` and go before the settings.
+
+        `durable`: without a word on `ledger.url` a file is used, and memory where that can't be opened.
 
         Raises:
             ConfigError: a store can't be opened, or the log file can't be written.
@@ -127,32 +133,30 @@ class Settings(Section):
         hint, events = self.archive.hint, self.logging.log_file if self.logging.enabled else None
         settled: dict[str, Any] = {"policy": self.policy_for(), "hint": _hint(hint) if hint else None}
         if "ledger" not in options:
-            settled |= self._stores()
+            settled |= self._stores(durable=durable)
         if events and "on_compaction" not in options:
             settled["on_compaction"] = _event_log(Path(events))
         return _Runtime(self, **{**settled, **options})
 
-    def _stores(self) -> dict[str, Any]:
+    def _stores(self, *, durable: bool) -> dict[str, Any]:
         """Ledger, archive and what else outlives the process with them, opened, as options of a runtime."""
-        url, archive = self.ledger.url, self.archive
+        archive = self.archive
         found: dict[str, Any] = {"archive": None, "keep_originals": archive.mode != "off"}
-        store = None
         try:
-            if url == "memory":
-                found["ledger"] = MemoryLedger(max_bytes=self.ledger.max_bytes or _IN_MEMORY)
-            else:
-                from ctxproxy.stores import PersistentLimits, SqliteStore, state_folder
+            store = self._file(durable=durable)
+            found["ledger"] = store or MemoryLedger(max_bytes=self.ledger.max_bytes or _IN_MEMORY)
+            if store is not None:
+                from ctxproxy.stores import PersistentLimits, SharedSummaries
 
-                store = found["ledger"] = SqliteStore(
-                    url.partition(":")[2] or state_folder() / "ledger.sqlite",
-                    ledger_bytes=self.ledger.max_bytes or 256 << 20,
-                    archive_bytes=archive.max_bytes or 1 << 30,
-                    ttl=self.ledger.ttl,
-                    archive_ttl=archive.ttl,
-                )
                 found["secret"] = store.secret()
+                found["summaries"] = SharedSummaries(store, ttl=self.ledger.ttl)
                 if self.limits.learn:
                     found["limits"] = PersistentLimits(store, ttl=self.limits.ttl)
+                if archive.mode == "memory":
+                    _log.warning(
+                        "what is cut is kept in memory only, but compactions outlive the process: after a restart "
+                        "requests mention originals that are gone (setting: archive.mode)"
+                    )
             if archive.mode == "disk":
                 from ctxproxy.stores import DiskArchive, state_folder
 
@@ -169,6 +173,31 @@ class Settings(Section):
         except LedgerError as error:
             raise ConfigError(str(error)) from None
         return found
+
+    def _file(self, *, durable: bool) -> SqliteStore | None:
+        """The store file, opened; None for memory."""
+        url = self.ledger.url
+        if url == "memory" or (url == "auto" and not durable):
+            return None
+        from ctxproxy.stores import SqliteStore, state_folder
+
+        try:
+            return SqliteStore(
+                url.partition(":")[2] or state_folder() / "ledger.sqlite",
+                ledger_bytes=self.ledger.max_bytes or 256 << 20,
+                archive_bytes=self.archive.max_bytes or 1 << 30,
+                ttl=self.ledger.ttl,
+                archive_ttl=self.archive.ttl,
+            )
+        except (LedgerError, OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+            if url != "auto":
+                raise
+            _log.warning("compactions are kept in memory only, they end with this process: %s", error)
+            return None
+
+    def given(self) -> dict[str, Any]:
+        """The values that were set, as plain data that makes equal settings in another process. Secrets included."""
+        return _plain_data(self.model_dump(exclude_unset=True))
 
     def values(self) -> dict[str, Any]:
         """The effective values as plain data, with secrets hidden and each policy key as it applies."""
@@ -194,9 +223,12 @@ class Settings(Section):
 class _Runtime(Runtime):
     """A runtime whose windows and output limits come from patterns."""
 
-    def __init__(self, settings: Settings, *, limits: Limits | None = None, **options: Any) -> None:
+    def __init__(
+        self, settings: Settings, *, limits: Limits | None = None, summaries: Summaries | None = None, **options: Any
+    ) -> None:
         self._settings = settings
         super().__init__(**options)
+        self.engine.summaries = summaries or self.engine.summaries
         # A bound that expires at once is none: nothing is learned then.
         self.engine.limits = limits or Limits(ttl=settings.limits.ttl if settings.limits.learn else 0.0)
 
@@ -257,6 +289,13 @@ def _policy_values(policy: Policy) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+
+
+def _plain_data(data: Any) -> Any:
+    """Texts from the environment are of a class of their own, which tells that their type is open."""
+    if isinstance(data, dict):
+        return {key: _plain_data(value) for key, value in cast("dict[str, Any]", data).items()}
+    return str(data) if isinstance(data, str) else data
 
 
 def _hidden(data: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
@@ -17,7 +18,7 @@ from ctxproxy.strategies.draft import passages_of, start
 from ctxproxy.strategies.summarize import instruction, serialize, validate
 from ctxproxy.wire import asking
 
-__all__ = ["Summaries", "Summary", "read_summary", "summary_request"]
+__all__ = ["Flight", "Summaries", "Summary", "read_summary", "summary_request"]
 
 _MOST = 1_024  # conversations whose summaries are kept
 _CALLS, _CALLS_SECONDS = 24, 600.0  # spend limit: summary calls of one scope
@@ -33,9 +34,29 @@ class Summary:
     text: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """A summary call under way, of a conversation whose prefix digest at `length` is `chain`.
+
+    `until` is in seconds since the epoch: whoever made it may have died.
+    """
+
+    id: str
+    length: int
+    chain: bytes
+    until: float
+
+    def concerns(self, messages: Sequence[Message], *, now: float) -> bool:
+        """Whether its summary will stand for a beginning of these messages."""
+        return (
+            self.until > now and self.length <= len(messages) and prefix_digest(messages[: self.length]) == self.chain
+        )
+
+
 @dataclass(slots=True)
 class _Talk:
     summaries: tuple[Summary, ...] = ()
+    flights: tuple[Flight, ...] = ()
     failures: int = 0
     until: float = 0.0
 
@@ -76,6 +97,29 @@ class Summaries:
         while len(self._calls) > _MOST:
             self._calls.popitem(last=False)
         return True
+
+    def begin(self, key: Hashable, messages: Sequence[Message], *, now: float, seconds: float) -> Flight | None:
+        """Take the one place for a summary call of a conversation, for at most `seconds`; None where it is taken."""
+        flight = Flight(
+            id=secrets.token_hex(8), length=len(messages), chain=prefix_digest(messages), until=now + seconds
+        )
+        with self._lock:
+            talk = self._talk(key)
+            if any(f.concerns(messages, now=now) for f in talk.flights):
+                return None
+            talk.flights = (*(f for f in talk.flights if f.until > now), flight)
+        return flight
+
+    def end(self, key: Hashable, flight: Flight) -> None:
+        """Give the place back."""
+        with self._lock:
+            talk = self._talk(key)
+            talk.flights = tuple(f for f in talk.flights if f.id != flight.id)
+
+    def flying(self, key: Hashable, messages: Sequence[Message], *, now: float) -> bool:
+        """Whether a summary call is under way whose result will stand for a beginning of these messages."""
+        talk = self._talks.get(key)
+        return talk is not None and any(f.concerns(messages, now=now) for f in talk.flights)
 
     def keep(self, key: Hashable, summary: Summary) -> None:
         """Keep a summary; the one before stays, for a fork that does not reach as far."""

@@ -37,6 +37,7 @@ def serving(upstream: str, *, window: int | None = None, **settings: Any) -> Ite
     overrides: Mapping[str, Any] = {
         "upstreams": {"test": {"base_url": upstream}},
         **({"window": window} if window else {}),
+        "ledger": {"url": "memory"},  # the default file is one for all tests
         **settings,
     }
     ready, stopped = threading.Event(), threading.Event()

@@ -238,7 +238,7 @@ def test_an_unknown_key_is_named_with_the_one_that_was_meant(file: Any, text: st
         ("upstreams: {a: {base_url: 'http://a', wires: [smoke]}}", "upstreams.a.wires.0 (FILE, line 1): 'smoke'"),
         ("upstreams: {a: {base_url: 'http://a', profile: nobody}}", "'nobody' is not allowed; it must be openai or"),
         ("ledger: {scope: mine}", "'mine' is not allowed; it must be auto, single, token or header:NAME"),
-        ("ledger: {url: redis}", "'redis' is not allowed; it must be memory, sqlite or sqlite:PATH"),
+        ("ledger: {url: redis}", "'redis' is not allowed; it must be auto, memory, sqlite or sqlite:PATH"),
         ("archive: {mode: s3}", "'s3' is not allowed; it must be 'off', 'ledger', 'memory' or 'disk'"),
         ("logging: {verbose: 1}", "1 is not allowed; it must be true or false"),
         ("policy: {target: 90%}", "policy.target (FILE, line 1): 0.9 is not allowed; it must be over 0 and under"),

@@ -18,9 +18,11 @@ from ctxproxy.budget import Level
 from ctxproxy.config import load
 from ctxproxy.effects import Prepared, drive
 from ctxproxy.errors import ConfigError
+from ctxproxy.ledger import MemoryArchive, MemoryLedger
 from ctxproxy.policy import PRESETS, Policy
 from ctxproxy.sections import PolicySettings, Upstream
 from ctxproxy.settings import Settings
+from ctxproxy.stores import SqliteStore
 from ctxproxy.wire.profiles import PROFILES, profile
 
 
@@ -255,6 +257,46 @@ def test_a_store_that_can_not_be_opened_is_told_at_the_start(tmp_path: Path) -> 
         settings(ledger={"url": f"sqlite:{tmp_path}/file/ledger.sqlite"}).runtime()
     with pytest.raises(ConfigError, match=r"setting: archive\.dir"):
         settings(archive={"mode": "disk", "dir": f"{tmp_path}/file/kept"}).runtime()
+
+
+def test_the_proxy_keeps_its_ledger_in_a_file_and_clients_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert isinstance(settings().runtime().ledger, MemoryLedger)
+    assert isinstance(settings(ledger={"url": "memory"}).runtime(durable=True).ledger, MemoryLedger)
+    assert not (tmp_path / "ctxproxy").exists()
+    runtime = settings().runtime(durable=True)
+    assert isinstance(runtime.ledger, SqliteStore)
+    assert runtime.archive is runtime.ledger
+    assert runtime.ledger.path == tmp_path / "ctxproxy" / "ledger.sqlite"
+
+
+def test_the_default_file_that_can_not_be_opened_costs_a_warning_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "ctxproxy").write_text("in the way")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with caplog.at_level("WARNING", logger="ctxproxy"):
+        runtime = settings(window=5000).runtime(durable=True)
+    assert isinstance(runtime.ledger, MemoryLedger)
+    assert isinstance(runtime.archive, MemoryArchive)
+    assert "ledger.url" in caplog.text
+    with pytest.raises(ConfigError, match=r"setting: ledger\.url"):
+        settings(ledger={"url": "sqlite"}).runtime(durable=True)
+
+
+def test_originals_that_end_before_the_compactions_that_mention_them_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:{tmp_path}/ledger.sqlite"
+    with caplog.at_level("WARNING", logger="ctxproxy"):
+        settings(ledger={"url": url}).runtime()
+        settings(archive={"mode": "memory"}).runtime()
+    assert "archive.mode" not in caplog.text
+    with caplog.at_level("WARNING", logger="ctxproxy"):
+        settings(ledger={"url": url}, archive={"mode": "memory"}).runtime()
+    assert "archive.mode" in caplog.text
 
 
 def test_every_compaction_is_a_line_of_the_event_log(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from ctxproxy.config import Settings
 
-__all__ = ["serve"]
+__all__ = ["log_to_stderr", "serve"]
 
 
 def serve(
@@ -24,6 +24,7 @@ def serve(
     window: Annotated[int | None, typer.Option(help="Context window of every model, in tokens.")] = None,
     mode: Annotated[str | None, typer.Option(help="compact, observe or off.")] = None,
     policy: Annotated[str | None, typer.Option(help="default, gentle, aggressive or grid.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that share the port (server.workers).")] = None,
     config: Annotated[str | None, typer.Option(help="Settings in YAML [env: CTXPROXY_CONFIG].", metavar="FILE")] = None,
 ) -> None:
     """Run the proxy.
@@ -35,19 +36,21 @@ def serve(
     flags = {
         "server.host": host,
         "server.port": port,
+        "server.workers": workers,
         "upstreams": {"upstream": {"base_url": upstream}} if upstream is not None else None,
         "window": window,
         "mode": mode,
         "policy.preset": policy,
     }
     settings = load(config, overrides={key: value for key, value in flags.items() if value is not None})
-    _log_to_stderr(settings)
+    log_to_stderr(settings)
     from ctxproxy import proxy
 
-    raise typer.Exit(proxy.serve(settings))
+    raise typer.Exit(proxy.serve(settings, prepare=log_to_stderr))
 
 
-def _log_to_stderr(settings: Settings) -> None:
+def log_to_stderr(settings: Settings) -> None:
+    """Set up logging; each worker does so for itself."""
     logger = logging.getLogger("ctxproxy")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 from ctxproxy.config import Settings
 from ctxproxy.policy import Policy
@@ -13,13 +16,18 @@ from ctxproxy.proxy.app import App, new_session
 from ctxproxy.proxy.relay import Relay
 from ctxproxy.proxy.server import address, background, bind, run
 from ctxproxy.proxy.upstreams import Upstream, Upstreams
+from ctxproxy.proxy.workers import supervise
 from ctxproxy.tokens import counter
 
-__all__ = ["make_app", "private", "serve"]
+__all__ = ["make_app", "private", "serve", "work"]
+
+_log = logging.getLogger("ctxproxy.proxy")
 
 
-def serve(settings: Settings) -> int:
+def serve(settings: Settings, *, prepare: Callable[[Settings], None] | None = None) -> int:
     """Run the proxy until SIGINT or SIGTERM; the exit code.
+
+    `prepare` is called first in each worker; it is a function of a module, since workers are new processes.
 
     Raises:
         ConfigError: a setting is wrong, or the port is in use.
@@ -27,6 +35,10 @@ def serve(settings: Settings) -> int:
     access = _access(settings)
     sock = bind(settings.server.host, settings.server.port)
     with sock:
+        if settings.server.workers > 1:
+            if settings.ledger.url == "memory":
+                _log.warning("each worker has a ledger of its own: conversations do not stick (setting: ledger.url)")
+            return supervise(work, settings.given(), sock, prepare, count=settings.server.workers)
         return run(lambda ready: make_app(settings, access=access, ready=ready), sock, warm=_warm)
 
 
@@ -44,6 +56,25 @@ def private(settings: Settings) -> Generator[tuple[App, str]]:
     ):
         threading.Thread(target=_warm, daemon=True).start()
         yield app, address(sock)
+
+
+def work(
+    given: dict[str, Any],
+    sock: socket.socket,
+    prepare: Callable[[Settings], None] | None,
+    ready: Callable[[], None],
+    watch: Callable[[Callable[[], None]], None],
+) -> int:
+    """One worker: serves on the socket that all share. `watch` is given what ends it."""
+    settings = Settings.model_validate(given)
+    if prepare is not None:
+        prepare(settings)
+    sock.setblocking(False)
+
+    def make(_: Callable[[], None]) -> App:
+        return make_app(settings, ready=ready)
+
+    return run(make, sock, warm=_warm, watch=watch)
 
 
 def make_app(
@@ -73,7 +104,7 @@ def make_app(
         return settings.policy_for(model, name, upstream=upstream.name)
 
     async def make() -> Relay:
-        runtime = settings.runtime()
+        runtime = settings.runtime(durable=True)
         return Relay(
             runtime=runtime,
             upstreams=upstreams,

@@ -15,7 +15,7 @@ import uvicorn
 from ctxproxy.errors import ConfigError
 from ctxproxy.proxy.app import App
 
-__all__ = ["address", "background", "bind", "run"]
+__all__ = ["address", "background", "bind", "run", "say_where"]
 
 _log = logging.getLogger("ctxproxy.proxy")
 
@@ -47,19 +47,32 @@ def address(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(make: Callable[[Callable[[], None]], App], sock: socket.socket, *, warm: Callable[[], None]) -> int:
-    """Serve until SIGINT or SIGTERM. `make` gets what to call once ready, `warm` loads what is slow to load.
+def say_where(sock: socket.socket) -> None:
+    """Print one line, `ctxproxy listening on URL`."""
+    sys.stdout.write(f"ctxproxy listening on {address(sock)}\n")
+    sys.stdout.flush()
 
-    Prints one line, `ctxproxy listening on URL`, when requests are answered.
+
+def run(
+    make: Callable[[Callable[[], None]], App],
+    sock: socket.socket,
+    *,
+    warm: Callable[[], None],
+    watch: Callable[[Callable[[], None]], None] | None = None,
+) -> int:
+    """Serve until SIGINT or SIGTERM, or until what `watch` is given is called: then this is one of several workers.
+
+    `make` gets what to call once requests are answered, `warm` loads what is slow to load.
     """
-
-    def ready() -> None:
-        sys.stdout.write(f"ctxproxy listening on {address(sock)}\n")
-        sys.stdout.flush()
-
     warm()
-    app = make(ready)
-    server = _server(app, grace=10)
+    app = make(lambda: say_where(sock))
+    server = _server(app, grace=10, workers=1 if watch is None else 2)
+    if watch is not None:
+
+        def stop() -> None:
+            server.should_exit = True
+
+        watch(stop)
     _run(server, sock)
     if app.failure is not None:
         raise app.failure
@@ -105,10 +118,12 @@ def _run(server: uvicorn.Server, sock: socket.socket) -> None:
         runner.run(server.serve(sockets=[sock]))
 
 
-def _server(app: App, *, grace: int) -> uvicorn.Server:
+def _server(app: App, *, grace: int, workers: int = 1) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             app,
+            # On Windows several processes share a socket only with the selector loop, which uvicorn takes then.
+            workers=workers,
             log_level="critical",
             access_log=False,
             lifespan="on",

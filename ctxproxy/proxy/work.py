@@ -14,7 +14,7 @@ import aiohttp
 
 from ctxproxy.bodies import decode
 from ctxproxy.conversation import Api
-from ctxproxy.effects import Answer, Call, Effect, Keep, Outcome, Remember, Send, Summarize
+from ctxproxy.effects import Answer, Await, Call, Effect, Keep, KeepForms, Outcome, Remember, Send, Summarize
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.frames import Frames, Tail, verdict_of
 from ctxproxy.proxy.asgi import ClientGone, Sender
@@ -30,6 +30,7 @@ _ERROR_BYTES = 1 << 20  # of an error body that is read to be understood
 _SUMMARY_BYTES = 4 << 20  # of the answer to a summary call
 _HOLD_BYTES = 16 << 10
 _HOLD_SECONDS = 1.0
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -120,7 +121,9 @@ class Work:
             answer = await self.send(effect)
         elif isinstance(effect, Summarize):
             answer = await self.summarize(effect)
-        elif isinstance(effect, (Keep, Remember)) and self.runtime.on_disk:
+        elif isinstance(effect, Await):
+            answer = await _until(effect)
+        elif isinstance(effect, (Keep, KeepForms, Remember)) and self.runtime.on_disk:
             # A file that another process holds locked must not hold up every other request.
             return await asyncio.to_thread(self.runtime.perform, effect)
         else:
@@ -210,6 +213,13 @@ class Work:
                 if verdict:
                     return replace(plain, body=frame.data, event=verdict)
         return plain
+
+
+async def _until(effect: Await) -> None:
+    """What is waited for may happen in another process, so it is looked at from time to time."""
+    deadline = time.monotonic() + effect.seconds
+    while effect.pending() and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def pass_on(

@@ -9,8 +9,17 @@ from pathlib import Path
 from ctxproxy.stores.disk import DiskArchive, References
 from ctxproxy.stores.limits import PersistentLimits
 from ctxproxy.stores.sqlite import SqliteStore, StoreStatus
+from ctxproxy.stores.summaries import SharedSummaries
 
-__all__ = ["DiskArchive", "PersistentLimits", "References", "SqliteStore", "StoreStatus", "state_folder"]
+__all__ = [
+    "DiskArchive",
+    "PersistentLimits",
+    "References",
+    "SharedSummaries",
+    "SqliteStore",
+    "StoreStatus",
+    "state_folder",
+]
 
 
 def state_folder(env: Mapping[str, str] | None = None) -> Path:

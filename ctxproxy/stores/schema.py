@@ -51,7 +51,19 @@ _TABLES = (
         UPDATE originals SET refs = refs - 1 WHERE scope = OLD.scope AND name = OLD.name; END""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_TABLES,)
+# The bytes in which messages were first sent, by the digest of the conversation up to each.
+_FORMS = (
+    """CREATE TABLE forms (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        conversation INTEGER NOT NULL REFERENCES conversations ON DELETE CASCADE,
+        key BLOB NOT NULL, data BLOB NOT NULL, UNIQUE (conversation, key))""",
+    """CREATE TRIGGER form_in AFTER INSERT ON forms BEGIN
+        UPDATE totals SET bytes = bytes + length(NEW.data) WHERE kind = 'entries'; END""",
+    """CREATE TRIGGER form_out AFTER DELETE ON forms BEGIN
+        UPDATE totals SET bytes = bytes - length(OLD.data) WHERE kind = 'entries'; END""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_TABLES, _FORMS)
 """Statements by version: the n-th tuple makes version n out of version n - 1. Only ever append to it."""
 
 

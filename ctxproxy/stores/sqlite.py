@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ctxproxy.compaction import Original
 from ctxproxy.errors import LedgerError
-from ctxproxy.ledger import Entry
-from ctxproxy.stores.cache import EntryCache
+from ctxproxy.ledger import FORMS, Entry
+from ctxproxy.stores.cache import EntryCache, FormCache
 from ctxproxy.stores.codec import decode, encode
 from ctxproxy.stores.database import Database
 
@@ -22,6 +22,7 @@ _log = logging.getLogger("ctxproxy")
 
 _MOST_ENTRIES = 8  # of one conversation
 _MOST_LEARNED = 16_384
+_PARAMETERS = 500  # of one statement
 _PURGE_EVERY = 60.0  # seconds
 _PURGE_MOST = 20  # rows of a table in one go: bounds the wait of whoever writes
 _VALUE = "SELECT value FROM learned WHERE kind = ? AND key = ? AND until > ?"
@@ -82,6 +83,7 @@ class SqliteStore:
         self._purged = -_PURGE_EVERY
         self._untouchable = 0.0
         self._cache = EntryCache()
+        self._forms = FormCache()
         self._db = Database(Path(path).expanduser().absolute(), setting=setting, timeout=timeout)
         with self._db.read():
             pass
@@ -166,6 +168,42 @@ class SqliteStore:
             )
             self._make_room(db, "entries", now)
             self._purge_if_due(db, now)
+
+    def forms(self, scope: str, first: bytes, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Of these keys those whose form is known."""
+        with self._db.read() as db:
+            cache = self._forms.of(self._db.generation)
+            found = cache.get(scope, first, keys)
+            missing = [key for key in keys if key not in found]
+            for i in range(0, len(missing), _PARAMETERS):
+                some = missing[i : i + _PARAMETERS]
+                rows = db.execute(
+                    "SELECT key, data FROM forms JOIN conversations c ON c.id = conversation"  # noqa: S608
+                    f" WHERE c.scope = ? AND c.first = ? AND key IN ({','.join('?' * len(some))})",
+                    (scope, first, *some),
+                ).fetchall()
+                cache.put(scope, first, rows)
+                found.update(rows)
+        return found
+
+    def keep_forms(self, scope: str, first: bytes, forms: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep forms of messages, where the conversation has an entry; they go with it."""
+        now = self._clock()
+        with self._db.write() as db:
+            row = db.execute("SELECT id FROM conversations WHERE scope = ? AND first = ?", (scope, first)).fetchone()
+            if row is None:
+                return
+            rows = [(row[0], key, form) for key, form in forms]
+            db.executemany("DELETE FROM forms WHERE conversation = ? AND key = ?", [r[:2] for r in rows])
+            db.executemany("INSERT INTO forms (conversation, key, data) VALUES (?, ?, ?)", rows)
+            db.execute(
+                "DELETE FROM forms WHERE conversation = ? AND id <="
+                " (SELECT id FROM forms WHERE conversation = ? ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                (row[0], row[0], FORMS),
+            )
+            self._make_room(db, "entries", now)
+        with self._db.read():
+            self._forms.of(self._db.generation).put(scope, first, forms)
 
     # -- the archive
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ctxproxy.stores.cache import EntryCache
+from ctxproxy.stores.cache import EntryCache, FormCache
 from stores.making import entry
 
 
@@ -27,3 +27,15 @@ def test_another_file_has_other_entries() -> None:
     assert cache.of(2).get(1) is None
     cache.put(1, entry())
     assert cache.of(2).get(1) == entry()
+
+
+def test_forms_stay_within_the_bound_and_the_least_recently_used_conversation_goes() -> None:
+    cache = FormCache(max_bytes=3_000)
+    for first in (b"a", b"b", b"c"):
+        cache.put("s", first, [(b"k", b"x" * 1_000)])
+    assert cache.get("s", b"a", [b"k"])
+    cache.put("s", b"d", [(b"k", b"x" * 1_000)])
+    assert [bool(cache.get("s", first, [b"k"])) for first in (b"a", b"b", b"c", b"d")] == [True, False, True, True]
+    cache.put("s", b"a", [(b"k", b"y")])
+    assert cache.get("s", b"a", [b"k", b"other"]) == {b"k": b"y"}
+    assert cache.of(2).get("s", b"a", [b"k"]) == {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ctxproxy.errors import LedgerError
-from ctxproxy.ledger import Ledger, MemoryLedger
+from ctxproxy.ledger import FORMS, Ledger, MemoryLedger
 from ctxproxy.stores import SqliteStore
 from stores.making import DAY, Clock, entry, noise, original
 
@@ -47,6 +47,47 @@ def test_entries_come_back_oldest_first(ledger: Ledger) -> None:
     ledger.remember(two)
     assert list(ledger.recall(one.scope, one.first)) == [one, two]
     assert list(ledger.recall(one.scope, b"another")) == []
+
+
+def test_forms_come_back_in_their_conversation_only(ledger: Ledger) -> None:
+    made = entry()
+    ledger.remember(made)
+    ledger.keep_forms(made.scope, made.first, [(b"k1", b"one"), (b"k2", b"two")])
+    ledger.keep_forms(made.scope, made.first, [(b"k2", b"new")])
+    assert ledger.forms(made.scope, made.first, [b"k1", b"k2", b"k3"]) == {b"k1": b"one", b"k2": b"new"}
+    assert ledger.forms("chat:bert", made.first, [b"k1"]) == {}
+    assert ledger.forms(made.scope, b"another", [b"k1"]) == {}
+
+
+def test_forms_of_a_conversation_without_an_entry_are_not_kept(ledger: Ledger) -> None:
+    ledger.keep_forms("chat:anna", b"first", [(b"k", b"form")])
+    assert ledger.forms("chat:anna", b"first", [b"k"]) == {}
+
+
+def test_a_conversation_has_no_more_forms_than_a_window_has_messages(ledger: Ledger) -> None:
+    made = entry()
+    ledger.remember(made)
+    forms = [(b"%d" % i, b"form %d" % i) for i in range(FORMS + 5)]
+    ledger.keep_forms(made.scope, made.first, forms)
+    kept = ledger.forms(made.scope, made.first, [key for key, _ in forms])
+    assert set(dict(forms[5:])) <= set(kept)
+
+
+def test_forms_outlive_the_process_and_go_with_their_conversation(file: Path, clock: Clock) -> None:
+    made = entry()
+    store = SqliteStore(file, clock=clock)
+    store.remember(made)
+    before = store.status().entry_bytes
+    store.keep_forms(made.scope, made.first, [(b"k", b"x" * 5_000)])
+    assert store.status().entry_bytes == before + 5_000
+    store.close()
+    later = SqliteStore(file, clock=clock)
+    assert later.forms(made.scope, made.first, [b"k"]) == {b"k": b"x" * 5_000}
+    clock.pass_by(8 * DAY)
+    later.purge()
+    assert (later.status().entry_bytes, later.status().conversations) == (0, 0)
+    later.close()
+    assert SqliteStore(file, clock=clock).forms(made.scope, made.first, [b"k"]) == {}
 
 
 def test_an_entry_takes_the_place_of_one_with_the_same_prefix(ledger: Ledger) -> None:
