@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ctxproxy.cli import config, demo, offline, serve
+from ctxproxy.cli import config, demo, log, offline, serve
 from ctxproxy.errors import ConfigError, ContextOverflowError, CtxProxyError, WireFormatError
 
 __all__ = ["app", "main"]
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(serve.serve)
 app.command()(demo.demo)
+app.command()(log.log)
 app.command()(offline.measure)
 app.command()(offline.explain)
 app.command()(offline.compact)

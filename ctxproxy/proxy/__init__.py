@@ -11,6 +11,7 @@ from ctxproxy.proxy.app import App, new_session
 from ctxproxy.proxy.relay import Relay
 from ctxproxy.proxy.server import bind, run
 from ctxproxy.proxy.upstreams import Upstream, Upstreams
+from ctxproxy.stores import state_folder
 from ctxproxy.tokens import counter
 
 __all__ = ["make_app", "serve"]
@@ -22,6 +23,7 @@ def serve(settings: Settings) -> int:
     Raises:
         ConfigError: a setting is wrong, or the port is in use.
     """
+    settings = settings.logged_to(state_folder() / "context_log.yaml")
     access = _access(settings)
     sock = bind(settings.server.host, settings.server.port)
     with sock:
