@@ -290,7 +290,9 @@ class LimitsSettings(Section):
 class LoggingSettings(Section):
     enabled: bool = True
     verbose: bool = False
-    log_file: str | None = None
+    log_file: Annotated[str, Field(min_length=1)] | None = None
+    max_bytes: Bytes = 16 << 20
+    keep: Count = 3
 
 
 class ServerSettings(Section):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
@@ -17,11 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import Field, PrivateAttr
 
 from ctxproxy.budget import Level
-from ctxproxy.compaction import Compaction
 from ctxproxy.errors import ConfigError, LedgerError
 from ctxproxy.ledger import MemoryArchive, MemoryLedger
 from ctxproxy.limits import Limits
 from ctxproxy.models import ModelInfo
+from ctxproxy.monitor import Monitor
+from ctxproxy.monitor.lines import human
+from ctxproxy.monitor.log import EventLog, read_log
 from ctxproxy.policy import Mode, Policy
 from ctxproxy.runtime import Runtime, account_of
 from ctxproxy.sections import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["Settings"]
 
 _IN_MEMORY = 64 << 20  # bytes of a ledger or an archive that ends with the process
+_RECALLED = 10_000  # events of earlier processes
 _log = logging.getLogger("ctxproxy")
 
 
@@ -64,6 +66,7 @@ class Settings(Section):
     logging: LoggingSettings = LoggingSettings()
     server: ServerSettings = ServerSettings()
     _sources: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
+    _lenient: bool = PrivateAttr(default=False)  # the event log is one that nobody asked for
     _policies: dict[tuple[object, ...], Policy] = PrivateAttr(default_factory=dict[tuple[object, ...], Policy])
 
     def policy_for(self, model: str = "", name: str | None = None, *, upstream: str | None = None) -> Policy:
@@ -126,17 +129,45 @@ class Settings(Section):
         """An engine with its stores; `options` are those of `Runtime` and go before the settings.
 
         `durable`: without a word on `ledger.url` a file is used, and memory where that can't be opened.
+        Its monitor writes to the event log and begins with what is in it, unless one is given.
 
         Raises:
             ConfigError: a store can't be opened, or the log file can't be written.
         """
-        hint, events = self.archive.hint, self.logging.log_file if self.logging.enabled else None
+        hint = self.archive.hint
         settled: dict[str, Any] = {"policy": self.policy_for(), "hint": _hint(hint) if hint else None}
         if "ledger" not in options:
             settled |= self._stores(durable=durable)
-        if events and "on_compaction" not in options:
-            settled["on_compaction"] = _event_log(Path(events))
+        if "monitor" not in options:
+            settled["monitor"] = self._monitor()
         return _Runtime(self, **{**settled, **options})
+
+    def _monitor(self) -> Monitor:
+        monitor, name = Monitor(), self.logging.log_file
+        if not self.logging.enabled:
+            return monitor
+        if self.logging.verbose:
+            monitor.listen(lambda event: _log.info("%s", human(event)))
+        if not name:
+            return monitor
+        log = EventLog(name, max_bytes=self.logging.max_bytes, keep=self.logging.keep)
+        try:
+            log.open()
+            monitor.recall(read_log(log.path, last=_RECALLED))
+        except OSError as error:
+            if not self._lenient:
+                raise ConfigError(f"logging.log_file: {log.path}: {error.strerror}", key="logging.log_file") from None
+            # Nobody asked for this file: the first event warns of it.
+        monitor.listen(log)
+        return monitor
+
+    def logged_to(self, path: Path) -> Settings:
+        """The same settings with an event log at `path` where none is named."""
+        if self.logging.log_file is not None:
+            return self
+        made = self.model_copy(update={"logging": self.logging.model_copy(update={"log_file": str(path)})})
+        made._lenient = True
+        return made
 
     def _stores(self, *, durable: bool) -> dict[str, Any]:
         """Ledger, archive and what else outlives the process with them, opened, as options of a runtime."""
@@ -303,37 +334,3 @@ def _hidden(data: Any) -> Any:
         items = cast("dict[str, Any]", data).items()
         return {k: "***" if k in SECRET and v is not None else _hidden(v) for k, v in items}
     return data
-
-
-def _event_log(path: Path) -> Callable[[Compaction], None]:
-    """Appends a line for each compaction: a YAML list of flow mappings, so that it is both a log and valid YAML.
-
-    Raises:
-        ConfigError: the file can't be written.
-    """
-    try:
-        path.open("a").close()
-    except OSError as error:
-        raise ConfigError(f"logging.log_file: {path}: {error.strerror}", key="logging.log_file") from None
-
-    def write(compaction: Compaction) -> None:
-        event = {
-            "timestamp": compaction.at,
-            "type": "compaction",
-            "reason": compaction.reason,
-            "trigger_level": compaction.level,
-            "model": compaction.model,
-            "context_before": compaction.tokens_before,
-            "context_after": compaction.tokens_after,
-            "compression_applied": True,
-            "tokens_saved": compaction.tokens_saved,
-            "strategy": "+".join(compaction.strategies),
-            "id": compaction.id,
-        }
-        try:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(f"- {json.dumps(event)}\n")
-        except OSError as error:  # a full disk must not fail the request
-            _log.warning("an event was not logged: %s", error)
-
-    return write

@@ -17,3 +17,7 @@ os.environ["XDG_STATE_HOME"] = _state.name
 settings.register_profile("ci", derandomize=True, print_blob=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
+
+# Nothing of the tests, nor of a command that they start, may write to the user's home.
+_state = tempfile.TemporaryDirectory(prefix="ctxproxy-tests-")
+os.environ["XDG_STATE_HOME"] = _state.name

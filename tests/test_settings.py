@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import stat
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from ctxproxy.config import load
 from ctxproxy.effects import Prepared, drive
 from ctxproxy.errors import ConfigError
 from ctxproxy.ledger import MemoryArchive, MemoryLedger
+from ctxproxy.monitor import Event, Monitor
+from ctxproxy.monitor.log import read_log
 from ctxproxy.policy import PRESETS, Policy
 from ctxproxy.sections import PolicySettings, Upstream
 from ctxproxy.settings import Settings
@@ -299,35 +301,41 @@ def test_originals_that_end_before_the_compactions_that_mention_them_are_warned_
     assert "archive.mode" in caplog.text
 
 
-def test_every_compaction_is_a_line_of_the_event_log(tmp_path: Path) -> None:
+def test_the_event_log_gets_every_event_and_the_next_process_begins_with_it(tmp_path: Path) -> None:
     path = tmp_path / "log.yaml"
-    found = settings(window=5000, logging={"log_file": str(path)})
-    compacted(found)
-    report = compacted(found).report
-    events = yaml.safe_load(path.read_text())
-    assert len(events) == 2
-    assert events[0]["context_before"] == report.tokens_before
-    assert events[0]["tokens_saved"] == report.tokens_before - report.tokens_after
-    assert (events[0]["type"], events[0]["reason"]) == ("compaction", report.reason)
-    compacted(settings(window=5000, logging={"log_file": str(path), "enabled": False}))
-    compacted(found, on_compaction=None)
-    assert len(yaml.safe_load(path.read_text())) == 2
+    found = settings(logging={"log_file": str(path), "max_bytes": 100, "keep": 1})
+    events = [Event(type="request", at=float(n), id=str(n)) for n in range(3)]
+    found.runtime().monitor.emit(*events)
+    assert [e["id"] for e in yaml.safe_load(path.read_text())] == ["2"]
+    assert [e.id for e in found.runtime().monitor.events()] == ["1", "2"]
+    # Recalled events are not written again, and nothing is where it is switched off or another monitor is given.
+    settings(logging={"log_file": str(path), "enabled": False}).runtime().monitor.emit(*events)
+    found.runtime(monitor=Monitor()).monitor.emit(*events)
+    assert [e.id for e in read_log(path)] == ["1", "2"]
 
 
 def test_a_log_that_can_not_be_written_is_told_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"logging\.log_file: .*: No such file or directory"):
-        settings(logging={"log_file": str(tmp_path / "none" / "log.yaml")}).runtime()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"logging\.log_file: .*: Not a directory"):
+        settings(logging={"log_file": str(tmp_path / "file" / "log.yaml")}).runtime()
 
 
-def test_a_log_that_can_no_longer_be_written_fails_no_request(tmp_path: Path) -> None:
-    path = tmp_path / "log.yaml"
-    found = settings(window=5000, logging={"log_file": str(path)})
-    runtime = found.runtime()
-    path.unlink()
-    path.mkdir()
-    call = runtime.call(api="chat", body=request(), policy=found.policy_for("gpt-4o"))
-    assert drive(runtime.engine.prepare(call), runtime.perform).report.changed
-    assert stat.S_ISDIR(path.stat().st_mode)
+def test_a_log_that_nobody_asked_for_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    runtime = settings().logged_to(tmp_path / "file" / "log.yaml").runtime()
+    with caplog.at_level(logging.WARNING, "ctxproxy"):
+        runtime.monitor.emit(Event(type="request", at=1.0), Event(type="request", at=2.0))
+    assert len(runtime.monitor.events()) == 2
+    assert len(caplog.records) == 1
+    named = settings(logging={"log_file": "named.yaml"})
+    assert named.logged_to(tmp_path / "other.yaml") is named
+
+
+def test_verbose_logs_every_event_for_people(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ctxproxy"):
+        settings().runtime().monitor.emit(Event(type="request", at=1.0, session="quiet"))
+        settings(logging={"verbose": True}).runtime().monitor.emit(Event(type="request", at=1.0, session="told"))
+    assert ["told" in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_a_file_and_its_values_say_the_same(tmp_path: Path) -> None:

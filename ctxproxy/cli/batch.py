@@ -17,6 +17,7 @@ from ctxproxy.config import load
 from ctxproxy.effects import Call, Effect, Keep, Prepared, Recall, Report, drive
 from ctxproxy.errors import ConfigError, LedgerError, WireFormatError
 from ctxproxy.ledger import MemoryLedger
+from ctxproxy.monitor import Monitor
 from ctxproxy.policy import Policy
 from ctxproxy.wire import WIRES
 
@@ -82,7 +83,7 @@ class Batch:
             ledger=MemoryLedger(),
             archive=None,
             keep_originals=False,
-            on_compaction=None,
+            monitor=Monitor(),
             hint=self._hint if self._folder else None,
             secret=b"offline",
         )

@@ -17,6 +17,7 @@ from ctxproxy.proxy.relay import Relay
 from ctxproxy.proxy.server import address, background, bind, run
 from ctxproxy.proxy.upstreams import Upstream, Upstreams
 from ctxproxy.proxy.workers import supervise
+from ctxproxy.stores import state_folder
 from ctxproxy.tokens import counter
 
 __all__ = ["make_app", "private", "serve", "work"]
@@ -39,7 +40,11 @@ def serve(settings: Settings, *, prepare: Callable[[Settings], None] | None = No
             if settings.ledger.url == "memory":
                 _log.warning("each worker has a ledger of its own: conversations do not stick (setting: ledger.url)")
             return supervise(work, settings.given(), sock, prepare, count=settings.server.workers)
-        return run(lambda ready: make_app(settings, access=access, ready=ready), sock, warm=_warm)
+        return run(lambda ready: make_app(_logged(settings), access=access, ready=ready), sock, warm=_warm)
+
+
+def _logged(settings: Settings) -> Settings:
+    return settings.logged_to(state_folder() / "context_log.yaml")
 
 
 @contextmanager
@@ -72,7 +77,7 @@ def work(
     sock.setblocking(False)
 
     def make(_: Callable[[], None]) -> App:
-        return make_app(settings, ready=ready)
+        return make_app(_logged(settings), ready=ready)
 
     return run(make, sock, warm=_warm, watch=watch)
 
