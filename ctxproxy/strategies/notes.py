@@ -119,7 +119,7 @@ def _render(
         passage, body = passages[at], _body(facts[at], picked[at], dull)
         call = calls.get(at)
         if passage.kind == "tool_call":
-            lines[at] = f"{_purpose(passages, at, picked)}{passage.name or 'tool'}({body})"
+            lines[at] = f"{_purpose(passages, at, lines)}{passage.name or 'tool'}({body})"
         elif passage.kind != "tool_result":
             lines[at] = f"{passage.role}: {body}"
         elif call is None:
@@ -129,15 +129,15 @@ def _render(
     return "\n".join(lines[at] for at in sorted(lines))
 
 
-def _purpose(passages: Sequence[Passage], at: int, picked: Mapping[int, Mapping[int, _Choice]]) -> str:
+def _purpose(passages: Sequence[Passage], at: int, lines: Mapping[int, str]) -> str:
     """The sentence with which the model announced a call: it says what the call was for."""
     before = passages[at - 1] if at else None
-    if before is None or before.index != passages[at].index or before.kind != "text" or at - 1 in picked:
+    if before is None or before.index != passages[at].index or before.kind != "text":
         return ""
     text = before.text.rstrip()[-_PURPOSE:]
     start = max(text.rfind(mark) for mark in (". ", "! ", "? ", "\n", "。"))
     sentence = text[start + 1 :].strip() if start >= 0 else text if len(before.text.strip()) <= _PURPOSE else ""
-    return f"{sentence} " if sentence else ""
+    return f"{sentence} " if sentence and sentence not in lines.get(at - 1, "") else ""
 
 
 def _body(facts: Sequence[Fact], picked: Mapping[int, _Choice], dull: Set[str]) -> str:
