@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ _SUMMARY_BYTES = 4 << 20  # of the answer to a summary call
 _HOLD_BYTES = 16 << 10
 _HOLD_SECONDS = 1.0
 _LOOK_SECONDS = 0.05
+_HEAVY_BYTES = 256 << 10  # of a body that is not read on the event loop
 
 
 @dataclass(slots=True)
@@ -62,6 +63,29 @@ class Flights:
         return await asyncio.shield(flight)
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What a generator of the engine returned."""
+
+    value: Any
+
+
+def _step(steps: Generator[Effect, Any, Any], answer: Any) -> Effect | _Done:
+    try:
+        return steps.send(answer)
+    except StopIteration as stop:
+        return _Done(stop.value)
+
+
+async def _here(steps: Generator[Effect, Any, Any], answer: Any) -> Effect | _Done:
+    return _step(steps, answer)
+
+
+async def _in_a_thread(steps: Generator[Effect, Any, Any], answer: Any) -> Effect | _Done:
+    """A large body is measured, and perhaps compacted, beside the event loop: other requests go on meanwhile."""
+    return await asyncio.to_thread(_step, steps, answer)
+
+
 class Work:
     """Carries out the effects of one measured request.
 
@@ -87,12 +111,12 @@ class Work:
         """Run the engine; a fault of ours sends the original, once."""
         self.original = call.body
         steps = self.runtime.engine.run(call)
+        advance = _in_a_thread if len(call.body) > _HEAVY_BYTES else _here
         try:
-            effect = next(steps)
-            while True:
-                effect = steps.send(await self.perform(effect))
-        except StopIteration as stop:
-            return stop.value
+            step = await advance(steps, None)
+            while not isinstance(step, _Done):
+                step = await advance(steps, await self.perform(step))
+            return step.value
         except (ContextOverflowError, ClientGone, aiohttp.ClientError, TimeoutError, OSError):
             raise
         except Exception:
@@ -107,11 +131,9 @@ class Work:
         """Prepare a summary in the background; a failure costs nothing but the summary."""
         steps = self.runtime.engine.summarize_ahead(call)
         try:
-            effect = next(steps)
-            while True:
-                effect = steps.send(await self.perform(effect))
-        except StopIteration:
-            return
+            step = await _in_a_thread(steps, None)
+            while not isinstance(step, _Done):
+                step = await _in_a_thread(steps, await self.perform(step))
         except Exception:
             _log.exception("a fault while a summary was prepared")
 
