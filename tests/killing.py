@@ -56,7 +56,7 @@ def kill_often(
                 ]
                 for thread in threads:
                     thread.start()
-                time.sleep(moments.uniform(0.02, 0.9))  # a random moment is what this is about
+                time.sleep(moments.uniform(0.02, 1.4))  # a random moment is what this is about
                 proxy.kill()
                 stop.set()
                 for thread in threads:
