@@ -20,6 +20,9 @@ class Compaction:
     `reason`: `proactive` before sending, a threshold was crossed and the prompt still fitted (also an
     explicit target); `overflow` before sending, the prompt measured 100 % or more; `retry` after the provider
     refused the prompt as too long. Tokens are ctxproxy's own measure.
+
+    `cost_saved`: USD that its own request costs less (negative: more, since a cached part is written anew), and
+    `payback` the later requests until it has paid; estimates, None where prices are not known.
     """
 
     id: str
@@ -36,6 +39,8 @@ class Compaction:
     archived: tuple[str, ...] = ()
     edits: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     at: float = 0.0
+    cost_saved: float | None = None
+    payback: float | None = None
 
     @property
     def tokens_saved(self) -> int:

@@ -152,7 +152,11 @@ Effect = Await | Recall | RecallForms | Keep | KeepForms | Remember | Send | Sum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was measured and done, the same for every surface."""
+    """What was measured and done, the same for every surface.
+
+    `cost_saved`: USD that this request costs less than it would without ctxproxy, negative where it costs more; an
+    estimate by list prices, None where they are not known.
+    """
 
     model: str
     window: int
@@ -171,6 +175,7 @@ class Report:
     replayed: bool = False
     retries: int = 0
     faults: tuple[str, ...] = ()
+    cost_saved: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -191,6 +196,7 @@ class Report:
             "changed": self.changed,
             "replayed": self.replayed,
             "retries": self.retries,
+            "cost_saved": self.cost_saved,
         }
 
 

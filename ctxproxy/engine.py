@@ -9,6 +9,7 @@ from typing import Any
 from ctxproxy.budget import Level, Usage, level_of, usage_of
 from ctxproxy.compaction import CompactReason
 from ctxproxy.conversation import Conversation, prefix_digest
+from ctxproxy.cost import Cache, CacheWatch, Weighed, replay_saving, weigh
 from ctxproxy.edits import Drop, Item, Replace, apply, splice
 from ctxproxy.effects import (
     Answer,
@@ -31,8 +32,20 @@ from ctxproxy.limits import Breaker, Limits
 from ctxproxy.meter import Meter
 from ctxproxy.models import ModelInfo
 from ctxproxy.overflow import Verdict
-from ctxproxy.planning import Plan, admitted, cannot_fit, checked, finish, locator, make_plan, render, replay, rules_of
-from ctxproxy.policy import Step
+from ctxproxy.planning import (
+    Plan,
+    admitted,
+    cannot_fit,
+    checked,
+    finish,
+    locator,
+    make_plan,
+    render,
+    replay,
+    rewrite_of,
+    rules_of,
+)
+from ctxproxy.policy import Policy, Step
 from ctxproxy.reaction import again, curable, overflow_error, verdict_of, without_thinking
 from ctxproxy.strategies import start, truncate
 from ctxproxy.summaries import Summaries, Summary, read_summary, summary_request
@@ -90,6 +103,7 @@ class Engine:
         self.limits = limits or Limits()
         self.breaker = breaker or Breaker()
         self.meter = Meter()
+        self.caches = CacheWatch()
         self.summaries = summaries or Summaries()
         self.faults = 0
         self.summary_faults = 0
@@ -140,6 +154,7 @@ class Engine:
             return Observed(spent=spent)
         conversation = prepared.conversation
         key = (call.upstream, call.scope, conversation.model)
+        self.caches.note(_talk(call, conversation), (call.upstream, conversation.model), spent, now=call.now)
         verdict = self.meter.observe(
             conversation,
             prepared.sent,
@@ -208,7 +223,9 @@ class Engine:
         level = level_of(usage.fraction, call.policy.thresholds)
         report = _report(conversation, info, usage, level, reason=None)
         if entry is not None:
-            report = replace(report, tokens_before=conversation.tokens, changed=True, replayed=True)
+            cache = self._cache(call, conversation)
+            saved = replay_saving(info, before=conversation.tokens, after=usage.value, cache=cache)
+            report = replace(report, tokens_before=conversation.tokens, changed=True, replayed=True, cost_saved=saved)
         return _State(
             base=Prepared(
                 body=splice(call.body, call.wire.array, items) if entry is not None else call.body,
@@ -246,12 +263,16 @@ class Engine:
         after = round(plan.tokens * scale)
         if self._certainly_too_long(call, state, plan, after):
             raise cannot_fit(conversation, info, plan, limit=call.target_tokens)
+        weighed = self._weigh(call, state, plan)
+        if not explicit and level < Level.EMERGENCY and not plan.faults and _pays_late(weighed, policy):
+            return base
         if not explicit and not plan.faults and any(isinstance(edit, Drop) for edit in plan.edits):
             # Only what is dropped needs a summary: cheaper steps may have been enough.
             summary = yield from self._summary(call, state, steps, reason)
             if summary is not None:
                 text = summary.text
                 plan = make_plan(self.reader, call, conversation, info, target, steps, keep=keep, summary=text)
+                weighed = self._weigh(call, state, plan, summary=summary)
         if plan.faults:
             self.faults += 1
             return replace(base, report=replace(base.report, faults=plan.faults))
@@ -261,7 +282,7 @@ class Engine:
                 return base
             if after >= usage.value and usage.value <= info.window:
                 return base
-        prepared, entry = finish(call, base, plan, usage, level, reason, target, after=after)
+        prepared, entry = finish(call, base, plan, usage, level, reason, target, after=after, weighed=weighed)
         if plan.originals and policy.archive:
             safe = yield Keep(call.scope, plan.originals)
             if not safe and level < Level.OVERFLOW:
@@ -311,12 +332,28 @@ class Engine:
             self.faults += bool(plan.faults)
             return replace(base, report=replace(base.report, faults=plan.faults))
         after = round(plan.tokens * usage.value / max(1, current.tokens))
-        prepared, entry = finish(call, base, plan, usage, state.level, "proactive", plan.tokens, after=after)
+        weighed = self._weigh(call, state, plan)
+        prepared, entry = finish(
+            call, base, plan, usage, state.level, "proactive", plan.tokens, after=after, weighed=weighed
+        )
         if plan.originals and call.policy.archive and not (yield Keep(call.scope, plan.originals)):
             return base
         if entry is not None:
             yield Remember(entry)
         return prepared
+
+    def _cache(self, call: Call, conversation: Conversation) -> Cache:
+        return self.caches.state(_talk(call, conversation), (call.upstream, conversation.model), now=call.now)
+
+    def _weigh(self, call: Call, state: _State, plan: Plan, *, summary: Summary | None = None) -> Weighed | None:
+        """What a plan costs and saves in money, the call for a summary made for this very request included."""
+        conversation, usage = state.base.conversation, state.usage
+        count = self.reader.scale_of(conversation.model)[1].count
+        made = summary is not None and summary.length == len(conversation.messages) - conversation.head
+        size = count(summary.text) if summary is not None and made else 0
+        after = round(plan.tokens * usage.value / max(1, state.current.tokens))
+        rewrite = rewrite_of(state.base, plan, usage, after=after, summary=size)
+        return weigh(state.base.info, rewrite, cache=self._cache(call, conversation))
 
     # -- summaries
 
@@ -476,6 +513,11 @@ def _talk(call: Call, conversation: Conversation) -> tuple[str, bytes]:
     """The key of a conversation: whose it is, and how it begins."""
     rest = conversation.messages[conversation.head : conversation.head + 1]
     return call.scope, rest[0].digest if rest else b""
+
+
+def _pays_late(weighed: Weighed | None, policy: Policy) -> bool:
+    """Whether an optional compaction would take more requests to pay than the policy wants to wait for."""
+    return weighed is not None and policy.payback_turns is not None and weighed.payback > policy.payback_turns
 
 
 def _reason(level: Level, call: Call) -> CompactReason | None:

@@ -23,6 +23,7 @@ from ctxproxy.conversation import (
     prefix_digest,
     text_of,
 )
+from ctxproxy.cost import Rewrite, Weighed
 from ctxproxy.edits import Drop, Edit, Item, Note, Param, Replace, Rules, Strip, apply, check, splice
 from ctxproxy.effects import Call, Prepared
 from ctxproxy.errors import ContextOverflowError
@@ -46,6 +47,7 @@ __all__ = [
     "make_plan",
     "render",
     "replay",
+    "rewrite_of",
     "rules_of",
 ]
 
@@ -155,7 +157,9 @@ def finish(
     target: int,
     *,
     after: int | None = None,
+    weighed: Weighed | None = None,
 ) -> tuple[Prepared, Entry | None]:
+    """The request to send, its compaction and its report, and what the ledger keeps of it."""
     conversation, info = base.conversation, base.info
     dropped = {i for e in plan.edits if isinstance(e, Drop) for i in range(e.start, e.stop)}
     cut = sum(1 for g in exchanges(conversation.messages) if dropped.intersection(g))
@@ -174,6 +178,8 @@ def finish(
         messages_cut=len(dropped),
         archived=tuple(o.id for o in plan.originals),
         at=call.now,
+        cost_saved=-weighed.once if weighed else None,
+        payback=weighed.payback if weighed and weighed.payback != float("inf") else None,
     )
     report = replace(
         base.report,
@@ -186,6 +192,7 @@ def finish(
         archived=compaction.archived,
         changed=bool(plan.edits),
         replayed=False,
+        cost_saved=compaction.cost_saved,
     )
     entry = entry_of(call, conversation, plan, compaction)
     return (
@@ -199,6 +206,32 @@ def finish(
             explanation=describe(plan.edits),
         ),
         entry,
+    )
+
+
+def rewrite_of(before: Prepared, plan: Plan, usage: Usage, *, after: int, summary: int = 0) -> Rewrite:
+    """A plan in tokens, in the measure of `usage`: what it would replace is the request as it was prepared so far.
+
+    `summary`: tokens of one that a call was made for, 0 without a call.
+    """
+    fixed = before.conversation.fixed.tokens
+    scale = usage.value / max(1, fixed + sum(m.tokens for m in before.sent))
+    kept, new = fixed, 0
+    for a, b in zip(before.sent, plan.messages, strict=False):
+        if a.digest != b.digest:
+            break
+        kept += a.tokens
+    for message in reversed(before.sent):
+        if message.role == "assistant" or message.of("tool_call"):
+            break
+        new += message.tokens
+    return Rewrite(
+        before=usage.value,
+        after=after,
+        kept=min(after, round(kept * scale)),
+        new=round(new * scale),
+        asked=usage.value if summary else 0,
+        answered=summary,
     )
 
 

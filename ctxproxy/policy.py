@@ -79,6 +79,7 @@ class Policy:
     protected_tools: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     min_saving: Limit = Limit(tokens=2_000, share=0.05)
+    payback_turns: int | None = None
     summary: Limit = Limit(tokens=1_000, share=0.10)
     summaries: bool = True
     summary_wait: float = 15.0

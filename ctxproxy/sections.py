@@ -205,6 +205,7 @@ class PolicySettings(Section):
     keep_messages: Tokens = _DEFAULT.keep_messages
     emergency_keep_messages: Tokens = _DEFAULT.emergency_keep_messages
     literal_window: bool = _DEFAULT.literal_window
+    payback_turns: Annotated[int, Field(ge=1)] | None = None
     min_saving: LimitSettings = _limit(_DEFAULT.min_saving)
     summaries: bool = _DEFAULT.summaries
     summary: LimitSettings = _limit(_DEFAULT.summary)
