@@ -200,7 +200,11 @@ def _summary(app: App) -> str:
     cut = [event for event in events if event.type == "compaction"]
     if not cut:
         return ""
-    requests = sum(event.type == "request" for event in events)
+    requests = [event for event in events if event.type == "request"]
     reasons = ", ".join(f"{sum(e.reason == r for e in cut)} {r}" for r in dict.fromkeys(e.reason for e in cut))
-    saved = sum(event.tokens_saved for event in cut)
-    return f"{requests} requests, compacted {len(cut)} times ({reasons}), {saved:,} tokens removed"
+    times = "once" if len(cut) == 1 else f"{len(cut)} times"
+    said = f"{len(requests)} request{'s' * (len(requests) != 1)}, compacted {times} ({reasons})"
+    largest = max(requests, key=lambda event: event.before)
+    if largest.after < largest.before:
+        said += f"; the largest prompt, {largest.before:,} tokens, was sent as {largest.after:,}"
+    return said

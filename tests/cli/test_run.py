@@ -92,7 +92,7 @@ def test_what_was_compacted_is_said_once_on_standard_error(provider: FakeProvide
         *python(ASK, "OPENAI_BASE_URL", "/chat/completions", body),
     )  # fmt: skip
     assert done.stdout == "200 True\n"
-    assert "compacted 1 times (1 overflow)" in done.stderr
+    assert done.stderr.startswith("ctxproxy: 1 request, compacted once (1 overflow); the largest prompt, ")
     assert done.stderr.count("\n") == 1
 
 
