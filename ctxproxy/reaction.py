@@ -26,7 +26,10 @@ def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> G
     """The next, strictly smaller request after a refusal; None where there is none. Deterministic, no gates."""
     conversation, info = prepared.conversation, prepared.info
     if verdict.kind == "output_too_long":
-        return _lower_output(call, prepared, verdict)
+        # No room that would do for the output (thinking needs its budget) means that the prompt is too long.
+        lower = _lower_output(call, prepared, verdict)
+        if lower is not None or verdict.context_window is None:
+            return lower
     if verdict.kind == "payload_too_large":
         return (yield from _fewer_bytes(reader, call, prepared))
     # In our own tokens: what is measured there may differ, and both sides of a comparison must be of one kind.

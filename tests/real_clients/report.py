@@ -22,7 +22,7 @@ def main(names: list[str]) -> None:
             result = run_session(client, Path(folder) / "session")
         print(result.line(), flush=True)
         if result.errors or result.invalid:
-            print(f"  exit {result.code}, {result.steps} steps, refused {result.refused}, largest {result.largest}")
+            print(f"  exit {result.code}, {result.steps} steps, refused {result.refused}")
             print("  " + result.output[-1500:].replace("\n", "\n  "))
             print("  " + result.said[-2500:].replace("\n", "\n  "))
 

@@ -34,7 +34,6 @@ class Result:
     said: str = field(repr=False)
     requests: int
     raw: int
-    largest: int
     compactions: Counter[str]
     refused: int
     invalid: int
@@ -96,7 +95,6 @@ def run_session(client: Client, folder: Path, *, known: bool = True, timeout: fl
         said=done.stderr,
         requests=len(calls),
         raw=int(said[1].replace(",", "")) if (said := _LARGEST.search(done.stderr)) else 0,
-        largest=max([r.tokens for r in calls if r.status < 400] or [0]),
         compactions=Counter(event["reason"] for event in events),
         refused=len(refused),
         invalid=len(invalid),
