@@ -38,7 +38,9 @@ def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> G
     target = int(sent * call.policy.retry_target)
     if limit:
         room = limit
-        if not verdict.limit_is_input and verdict.requested_kind == "total":
+        if verdict.kind == "output_too_long":
+            room = max(limit // 4, limit - max(call.policy.min_output, conversation.thinking_budget + 1))
+        elif not verdict.limit_is_input and verdict.requested_kind == "total":
             room = max(limit // 2, limit - (verdict.max_tokens or conversation.max_tokens or 0))
         scale = max(1.0, prepared.report.tokens_after / max(1, sent))
         if verdict.requested_tokens and verdict.requested_kind == "prompt" and sent:
@@ -52,7 +54,8 @@ def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> G
     base = replace(prepared, report=replace(prepared.report, reason=None))
     ready, entry = finish(call, base, plan, usage, Level.OVERFLOW, "retry", target)
     if limit and verdict.max_tokens and conversation.max_tokens and plan.tokens + conversation.max_tokens > limit:
-        lower = _lower_output(call, ready, replace(verdict, requested_tokens=plan.tokens, requested_kind="prompt"))
+        now = replace(verdict, requested_tokens=plan.tokens, requested_kind="prompt", room_tokens=None)
+        lower = _lower_output(call, ready, now)
         ready = lower or ready
     if plan.originals and call.policy.archive:
         yield Keep(call.scope, plan.originals)

@@ -174,7 +174,7 @@ CLIENTS: tuple[Client, ...] = (
         name="Claude Code", program="claude", install="npm install -g @anthropic-ai/claude-code@latest",
         wire="messages", start=_claude, tool="Bash",
         arguments=lambda command: {"command": command, "description": "Read a part"},
-        wording="anthropic",
+        wording="anthropic", window=200_000, size=29_000, calls=72,
     ),
     Client(
         name="opencode (responses)", program="opencode", install="npm install -g opencode-ai", wire="responses",
