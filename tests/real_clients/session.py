@@ -87,7 +87,7 @@ def run_session(client: Client, folder: Path, *, known: bool = True, timeout: fl
         calls = list(provider.model_requests)
         refused = [r for r in calls if r.status >= 400]
         invalid = [v for r in calls for v in r.violations]
-    events = yaml.safe_load(log.read_text() or "[]") or []
+    events = [event for event in yaml.safe_load(log.read_text()) or [] if event["type"] == "compaction"]
     return Result(
         client=client,
         code=done.returncode,
