@@ -504,9 +504,12 @@ class Engine:
         )
 
     def _learn(self, call: Call, prepared: Prepared, verdict: Verdict) -> None:
-        if verdict.kind == "token_overflow" and verdict.context_window:
+        window, prompt, output = verdict.context_window, verdict.prompt_tokens, verdict.max_tokens
+        # A refusal such as "60869 + 32000 > 64000" states the window as well as one of the prompt alone.
+        summed = verdict.kind == "output_too_long" and prompt and output and prompt + output > (window or 0)
+        if window and (verdict.kind == "token_overflow" or summed):
             key = (call.upstream, call.scope, prepared.conversation.model)
-            self.limits.learn(key, verdict.context_window, now=call.now)
+            self.limits.learn(key, window, now=call.now)
 
 
 def _talk(call: Call, conversation: Conversation) -> tuple[str, bytes]:

@@ -26,7 +26,10 @@ def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> G
     """The next, strictly smaller request after a refusal; None where there is none. Deterministic, no gates."""
     conversation, info = prepared.conversation, prepared.info
     if verdict.kind == "output_too_long":
-        return _lower_output(call, prepared, verdict)
+        # No room that would do for the output (thinking needs its budget) means that the prompt is too long.
+        lower = _lower_output(call, prepared, verdict)
+        if lower is not None or verdict.context_window is None:
+            return lower
     if verdict.kind == "payload_too_large":
         return (yield from _fewer_bytes(reader, call, prepared))
     # In our own tokens: what is measured there may differ, and both sides of a comparison must be of one kind.
@@ -35,7 +38,9 @@ def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> G
     target = int(sent * call.policy.retry_target)
     if limit:
         room = limit
-        if not verdict.limit_is_input and verdict.requested_kind == "total":
+        if verdict.kind == "output_too_long":
+            room = max(limit // 4, limit - max(call.policy.min_output, conversation.thinking_budget + 1))
+        elif not verdict.limit_is_input and verdict.requested_kind == "total":
             room = max(limit // 2, limit - (verdict.max_tokens or conversation.max_tokens or 0))
         scale = max(1.0, prepared.report.tokens_after / max(1, sent))
         if verdict.requested_tokens and verdict.requested_kind == "prompt" and sent:
@@ -49,7 +54,8 @@ def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> G
     base = replace(prepared, report=replace(prepared.report, reason=None))
     ready, entry = finish(call, base, plan, usage, Level.OVERFLOW, "retry", target)
     if limit and verdict.max_tokens and conversation.max_tokens and plan.tokens + conversation.max_tokens > limit:
-        lower = _lower_output(call, ready, replace(verdict, requested_tokens=plan.tokens, requested_kind="prompt"))
+        now = replace(verdict, requested_tokens=plan.tokens, requested_kind="prompt", room_tokens=None)
+        lower = _lower_output(call, ready, now)
         ready = lower or ready
     if plan.originals and call.policy.archive:
         yield Keep(call.scope, plan.originals)

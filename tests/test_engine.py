@@ -88,7 +88,8 @@ def runtime() -> Runtime:
 
 def call(runtime: Runtime, messages: list[dict[str, Any]], **options: Any) -> Call:
     more = options.pop("more", {})
-    return runtime.call(api="chat", body=body(messages, **more), account="a", upstream="http://u", **options)
+    options = {"api": "chat", "upstream": "http://u", **options}
+    return runtime.call(body=body(messages, **more), account="a", **options)
 
 
 def overflow(limit: int, prompt: int) -> Answer:
@@ -221,6 +222,35 @@ def test_output_too_long_lowers_the_limit_and_cuts_nothing(runtime: Runtime) -> 
     assert 16 <= second["max_tokens"] <= 2_800
     assert outcome.report is not None
     assert outcome.report.strategies == ("max_tokens",)
+
+
+def test_output_that_has_no_room_left_is_a_prompt_too_long_and_states_the_window(runtime: Runtime) -> None:
+    # The thinking budget can't be lowered, so only a smaller prompt makes room for it; one more call is enough.
+    text = (
+        "input length and `max_tokens` exceed context limit: 3400 + 2000 > 4000, decrease input length or `max_tokens`"
+    )
+    refusal = Answer(
+        status=400,
+        body=json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": text}}).encode(),
+    )
+    provider = Provider(runtime, answer=lambda n, b: refusal if n == 1 else Answer(status=200))
+    more = {"max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1999}}
+    messages = [{"role": "user", "content": "Read them."}]
+    for number in range(12):
+        messages += [
+            {"role": "assistant", "content": f"Part {number}. " + "word " * 200},
+            {"role": "user", "content": "Go on."},
+        ]
+    request = call(runtime, messages, api="messages", more=more)
+    outcome = provider.run(request)
+    assert outcome.error is None
+    assert len(provider.sent) == 2
+    assert outcome.report is not None
+    assert outcome.report.reason == "retry"
+    assert outcome.report.tokens_after < 2_000
+    assert json.loads(provider.sent[1])["max_tokens"] == 2000
+    key = (request.upstream, request.scope, json.loads(request.body)["model"])
+    assert runtime.engine.limits.get(key, now=request.now) == 4000
 
 
 def picture(n: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,10 +52,11 @@ def run(
             "policy.preset": policy,
         },
     )
+    began = time.time()
     with _warnings(settings), proxy.private(settings) as (app, base):
         env = variables(os.environ, base, keep_paths=kept)
         code = _execute(command_for(command, env), {**os.environ, **env})
-        said = _summary(app)
+        said = _summary(app, since=began)
     if said and settings.logging.enabled:
         sys.stderr.write(f"ctxproxy: {said}\n")
     if code == -signal.SIGINT:
@@ -194,13 +196,17 @@ class _Handler(logging.Handler):
             self._held.append(line)
 
 
-def _summary(app: App) -> str:
-    """What was done, if anything was."""
-    events = app.relay.runtime.monitor.events() if app.relay else ()
+def _summary(app: App, *, since: float) -> str:
+    """What was done since then (seconds of the epoch), if anything was; the monitor knows earlier runs too."""
+    events = [event for event in app.relay.runtime.monitor.events() if event.at >= since] if app.relay else []
     cut = [event for event in events if event.type == "compaction"]
     if not cut:
         return ""
-    requests = sum(event.type == "request" for event in events)
+    requests = [event for event in events if event.type == "request"]
     reasons = ", ".join(f"{sum(e.reason == r for e in cut)} {r}" for r in dict.fromkeys(e.reason for e in cut))
-    saved = sum(event.tokens_saved for event in cut)
-    return f"{requests} requests, compacted {len(cut)} times ({reasons}), {saved:,} tokens removed"
+    times = "once" if len(cut) == 1 else f"{len(cut)} times"
+    said = f"{len(requests)} request{'s' * (len(requests) != 1)}, compacted {times} ({reasons})"
+    largest = max(requests, key=lambda event: event.before)
+    if largest.after < largest.before:
+        said += f"; the largest prompt, {largest.before:,} tokens, was sent as {largest.after:,}"
+    return said

@@ -57,7 +57,7 @@ def private(settings: Settings) -> Generator[tuple[App, str]]:
     access = Access(token_as_key=False)
     with (
         bind("127.0.0.1", 0) as sock,
-        background(lambda ready: make_app(settings, access=access, ready=ready), sock) as app,
+        background(lambda ready: make_app(_logged(settings), access=access, ready=ready), sock) as app,
     ):
         threading.Thread(target=_warm, daemon=True).start()
         yield app, address(sock)

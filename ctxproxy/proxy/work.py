@@ -255,14 +255,14 @@ async def pass_on(
             if tail is not None:
                 tail.feed(chunk)
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if exchange.ended:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         while not exchange.ended:
             chunk = await content.readany()
             exchange.ended = content.at_eof()
             if tail is not None:
                 tail.feed(chunk)
             await send({"type": "http.response.body", "body": chunk, "more_body": not exchange.ended})
-        if exchange.early and exchange.ended:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         # The status is out: only a broken connection tells the client that the answer is not whole.
         raise Broken(f"the upstream broke off: {type(error).__name__}") from error

@@ -359,3 +359,24 @@ def test_off_and_observe_change_nothing(mode: str, provider: FakeProvider) -> No
 def test_answers_of_a_script_reach_the_client(client: httpx.Client, provider: FakeProvider) -> None:
     provider.answer = Answer("exactly this")
     assert client.post(CHAT, json=growing(1)).json()["choices"][0]["message"]["content"] == "exactly this"
+
+
+def test_a_finished_answer_is_learned_from_and_leaves_no_fault(
+    proxy: Served, client: httpx.Client, provider: FakeProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The end of a stream that was held back at its start came twice, and its usage was lost.
+    provider.answer = Answer("Fine. " * 40)
+    for stream in (True, False):
+        options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+        body = {"model": "fake-model", "messages": [{"role": "user", "content": "Hi"}], **options}
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+        assert proxy.app.relay is not None
+        assert proxy.app.relay.runtime.monitor.events()[-1].input == provider.requests[-1].tokens
+    assert "fault" not in caplog.text
+
+
+def test_an_error_without_a_body_comes_to_its_end(client: httpx.Client, provider: FakeProvider) -> None:
+    provider.fail_plan = ["empty"]
+    body = {"model": "fake-model", "messages": [{"role": "user", "content": "Hi"}]}
+    answer = client.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.content) == (400, b"")
