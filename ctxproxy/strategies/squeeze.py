@@ -27,7 +27,7 @@ def squeeze(draft: Draft) -> Draft:
     if not draft.fits:
         draft = _arguments(draft)
     if not draft.fits:
-        draft = squeeze_outputs(draft, newest=_SMALLEST)
+        draft = squeeze_outputs(draft, newest=_SMALLEST, protect=False)
     if not draft.fits:
         draft = _task(draft)
     return draft
@@ -35,14 +35,16 @@ def squeeze(draft: Draft) -> Draft:
 
 def spare(draft: Draft) -> int:
     """How many tokens the tool outputs that stay could give up."""
-    return sum(part.tokens - least for _, part, least in _large(draft, _NEWEST))
+    return sum(part.tokens - least for _, part, least in _large(draft, _NEWEST, protect=True))
 
 
-def _large(draft: Draft, newest: int) -> list[tuple[int, Part, int]]:
+def _large(draft: Draft, newest: int, *, protect: bool) -> list[tuple[int, Part, int]]:
     """The outputs that can give up something, each with the tokens that it keeps.
 
     The newest message keeps more than the others: the model is about to answer it.
     """
+    names = {p.id: p.name for m in draft.messages for p in m.of("tool_call") if p.id}
+    protected = draft.policy.protected_tools if protect else ()
     gone, last = draft.dropped, len(draft.messages) - 1
     return [
         (i, part, newest if i == last else _SMALLEST)
@@ -50,15 +52,16 @@ def _large(draft: Draft, newest: int) -> list[tuple[int, Part, int]]:
         if i not in gone and not message.opaque
         for part in message.of("tool_result")
         if part.tokens > (newest if i == last else _SMALLEST)
+        and (part.name or names.get(part.id or "")) not in protected
     ]
 
 
-def squeeze_outputs(draft: Draft, *, newest: int = _NEWEST) -> Draft:
+def squeeze_outputs(draft: Draft, *, newest: int = _NEWEST, protect: bool = True) -> Draft:
     """Cut the tool outputs that stay, the largest ones first, until the target is met or each is a short preview.
 
-    The newest message keeps `newest` tokens.
+    The newest message keeps `newest` tokens; with `protect` the outputs of protected tools stay whole.
     """
-    large = _large(draft, newest)
+    large = _large(draft, newest, protect=protect)
     # A fair share for each: the largest ones shrink, small ones stay whole.
     over = draft.tokens - draft.target
     if not large or over <= 0:
