@@ -172,7 +172,9 @@ def _body(facts: Sequence[Fact], picked: Mapping[int, _Choice], dull: Set[str]) 
             shown = set()
         head = _heading(fact, last, shown)
         if fact.form == "field":
-            head = _about(fact, "".join(out[-3:])[-48:] + head, dull) + head
+            about = _about(fact, "".join(out[-3:])[-48:] + head, dull)
+            group = f"{fact.group}: "
+            head = group + about + head[len(group) :] if fact.group and head.startswith(group) else about + head
         out.append(_separator(fact, last, out, many) + head + text)
         last = fact
     if names:
