@@ -68,7 +68,9 @@ def talk(model: ModelServer, server: Faulty, *, turns: int, wait: float = 15.0) 
             said = answer.json()["choices"][0]["message"].get("content") or ""
             messages.append({"role": "assistant", "content": said.strip() or "Noted."})
             found.turns += 1
-            _look(found, turn, server.seen[mark:], earlier, compacted="x-ctxproxy-reason" in answer.headers, start=start)
+            _look(
+                found, turn, server.seen[mark:], earlier, compacted="x-ctxproxy-reason" in answer.headers, start=start
+            )
         # Let what runs in the background end before the proxy does.
         deadline = time.monotonic() + wait + 5
         while any(not s.ended for s in server.seen) and time.monotonic() < deadline:
