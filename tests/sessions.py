@@ -18,6 +18,7 @@ __all__ = ["Session", "talk"]
 
 _NOTE = re.compile(r"<context_notes kind=\\?\"(\w+)\\?\"")
 _PLACES = ("north quay", "pump house", "ferry stairs", "grain wharf", "old lock", "fish market")
+_AT_ONCE = 0.25  # seconds; what a turn without a summary call takes here at most
 _SYSTEM = "You help the harbour office to keep its tide records. Answer in one short sentence."
 
 
@@ -94,8 +95,8 @@ def _look(found: Session, turn: int, came: list[Seen], earlier: list[Seen], *, c
     found.compactions += compacted
     if compacted:
         found.kinds.extend(kinds or ["none"])
-    asked = [s for s in came if s.summary and s.began < own.began]
-    if asked:
+    asked = [s for s in came if s.summary and start <= s.began < own.began]
+    if asked and own.began - start > _AT_ONCE:
         found.waits.append(own.began - start)
         # A summary that ended before this turn and stands for more than half of what is there was good enough.
         half = len(own.body["messages"]) / 2
