@@ -8,12 +8,11 @@ from typing import Any
 
 from ctxproxy.budget import Level, Usage, level_of, usage_of
 from ctxproxy.compaction import CompactReason
-from ctxproxy.conversation import Conversation, prefix_digest
-from ctxproxy.cost import Cache, CacheWatch, Weighed, replay_saving, weigh
+from ctxproxy.conversation import Conversation
+from ctxproxy.cost import CacheWatch, Weighed, replay_saving
 from ctxproxy.edits import Drop, Item, Replace, apply, splice
 from ctxproxy.effects import (
     Answer,
-    Await,
     Call,
     Effect,
     Keep,
@@ -23,9 +22,8 @@ from ctxproxy.effects import (
     Remember,
     Report,
     Send,
-    Summarize,
 )
-from ctxproxy.errors import SummaryError, WireFormatError
+from ctxproxy.errors import WireFormatError
 from ctxproxy.forms import keep_forms, settle, unsettled
 from ctxproxy.ledger import Entry, match
 from ctxproxy.limits import Breaker, Limits
@@ -42,16 +40,15 @@ from ctxproxy.planning import (
     make_plan,
     render,
     replay,
-    rewrite_of,
     rules_of,
 )
-from ctxproxy.policy import Policy, Step
 from ctxproxy.reaction import again, curable, overflow_error, verdict_of, without_thinking
 from ctxproxy.strategies import start, truncate
-from ctxproxy.summaries import Summaries, Summary, read_summary, summary_request
+from ctxproxy.summaries import Summaries, Summary, talk_of
+from ctxproxy.summarizer import prepare_ahead, summary_for
 from ctxproxy.tokens.spent import Spent, spent_of
+from ctxproxy.weighing import keys_of, pays_late, weigh_plan
 from ctxproxy.wire import thinking
-from ctxproxy.wire.asking import DIALECTS
 from ctxproxy.wire.base import Reader
 
 __all__ = ["Engine", "Observed"]
@@ -106,7 +103,6 @@ class Engine:
         self.caches = CacheWatch()
         self.summaries = summaries or Summaries()
         self.faults = 0
-        self.summary_faults = 0
 
     # -- measuring
 
@@ -135,7 +131,7 @@ class Engine:
             conversation,
             current.messages,
             model=(call.upstream, conversation.model),
-            talk=_talk(call, conversation),
+            talk=talk_of(call, conversation),
             counter=self.reader.scale_of(conversation.model)[1],
         )
         return usage_of(current, total=info.window, value=measured.value, margin=measured.margin, basis=measured.basis)
@@ -154,13 +150,13 @@ class Engine:
             return Observed(spent=spent)
         conversation = prepared.conversation
         key = (call.upstream, call.scope, conversation.model)
-        self.caches.note(_talk(call, conversation), (call.upstream, conversation.model), spent, now=call.now)
+        self.caches.note(*keys_of(call, conversation), spent, now=call.now)
         verdict = self.meter.observe(
             conversation,
             prepared.sent,
             spent.input,
             model=(call.upstream, conversation.model),
-            talk=_talk(call, conversation),
+            talk=talk_of(call, conversation),
             counter=self.reader.scale_of(conversation.model)[1],
         )
         if verdict == "truncated":
@@ -223,7 +219,7 @@ class Engine:
         level = level_of(usage.fraction, call.policy.thresholds)
         report = _report(conversation, info, usage, level, reason=None)
         if entry is not None:
-            cache = self._cache(call, conversation)
+            cache = self.caches.state(*keys_of(call, conversation), now=call.now)
             saved = replay_saving(info, before=conversation.tokens, after=usage.value, cache=cache)
             report = replace(report, tokens_before=conversation.tokens, changed=True, replayed=True, cost_saved=saved)
         return _State(
@@ -264,15 +260,15 @@ class Engine:
         if self._certainly_too_long(call, state, plan, after):
             raise cannot_fit(conversation, info, plan, limit=call.target_tokens)
         weighed = self._weigh(call, state, plan)
-        if not explicit and level < Level.EMERGENCY and not plan.faults and _pays_late(weighed, policy):
+        if not explicit and level < Level.EMERGENCY and not plan.faults and pays_late(weighed, policy):
             return base
         if not explicit and not plan.faults and any(isinstance(edit, Drop) for edit in plan.edits):
             # Only what is dropped needs a summary: cheaper steps may have been enough.
-            summary = yield from self._summary(call, state, steps, reason)
+            summary = yield from summary_for(self.reader, self.summaries, call, base, state.current, steps)
             if summary is not None:
                 text = summary.text
                 plan = make_plan(self.reader, call, conversation, info, target, steps, keep=keep, summary=text)
-                weighed = self._weigh(call, state, plan, summary=summary)
+                weighed = self._weigh(call, state, plan, summary)
         if plan.faults:
             self.faults += 1
             return replace(base, report=replace(base.report, faults=plan.faults))
@@ -342,33 +338,11 @@ class Engine:
             yield Remember(entry)
         return prepared
 
-    def _cache(self, call: Call, conversation: Conversation) -> Cache:
-        return self.caches.state(_talk(call, conversation), (call.upstream, conversation.model), now=call.now)
-
-    def _weigh(self, call: Call, state: _State, plan: Plan, *, summary: Summary | None = None) -> Weighed | None:
-        """What a plan costs and saves in money, the call for a summary made for this very request included."""
-        conversation, usage = state.base.conversation, state.usage
-        count = self.reader.scale_of(conversation.model)[1].count
-        made = summary is not None and summary.length == len(conversation.messages) - conversation.head
-        size = count(summary.text) if summary is not None and made else 0
-        after = round(plan.tokens * usage.value / max(1, state.current.tokens))
-        rewrite = rewrite_of(state.base, plan, usage, after=after, summary=size)
-        return weigh(state.base.info, rewrite, cache=self._cache(call, conversation))
+    def _weigh(self, call: Call, state: _State, plan: Plan, summary: Summary | None = None) -> Weighed | None:
+        counter = self.reader.scale_of(state.base.conversation.model)[1]
+        return weigh_plan(self.caches, call, state.base, plan, state.usage, counter=counter, summary=summary)
 
     # -- summaries
-
-    def _summary(
-        self, call: Call, state: _State, steps: Sequence[Step], reason: CompactReason
-    ) -> Generator[Effect, Any, Summary | None]:
-        """The summary for a compaction: one that is ready, else, where the level asks for it, a new one."""
-        rest = state.base.conversation.messages[state.base.conversation.head :]
-        ready = self.summaries.find(_talk(call, state.base.conversation), rest)
-        if not call.policy.summaries or reason == "retry":
-            return None
-        fresh = ready is not None and 2 * ready.length >= len(rest)
-        if fresh or "summarize" not in steps:
-            return ready
-        return (yield from self._ask(call, state, ready)) or ready
 
     def summarize_ahead(self, call: Call) -> Generator[Effect, Any, bool]:
         """Prepare the summary that a later turn will need, so that it does not wait; whether one was made.
@@ -381,59 +355,7 @@ class Engine:
         conversation = state.base.conversation
         if state.level < Level.WARNING or conversation.hands_off or state.base.info.source == "default":
             return False
-        rest = conversation.messages[conversation.head :]
-        ready = self.summaries.find(_talk(call, conversation), rest)
-        if ready is not None and 2 * ready.length >= len(rest):
-            return False
-        return (yield from self._ask(call, state, ready, wait=False)) is not None
-
-    def _ask(
-        self, call: Call, state: _State, previous: Summary | None, *, wait: bool = True
-    ) -> Generator[Effect, Any, Summary | None]:
-        """A new summary; where one of this conversation is under way, that one, waited for with `wait`."""
-        conversation = state.base.conversation
-        key, rest = _talk(call, conversation), conversation.messages[conversation.head :]
-        if call.wire.api not in DIALECTS:
-            return None
-        seconds = call.policy.summary_wait
-        flight = self.summaries.begin(key, rest, now=call.now, seconds=4 * seconds)
-        if flight is None:
-            if wait:
-                yield Await(lambda: self.summaries.flying(key, rest, now=call.now), seconds)
-            return self.summaries.find(key, rest) if wait else None
-        try:
-            if not self.summaries.may_ask(key, now=call.now):
-                return None
-            return (yield from self._new_summary(call, state, previous))
-        finally:
-            self.summaries.end(key, flight)
-
-    def _new_summary(
-        self, call: Call, state: _State, previous: Summary | None
-    ) -> Generator[Effect, Any, Summary | None]:
-        conversation, info = state.base.conversation, state.base.info
-        key = _talk(call, conversation)
-        count = self.reader.scale_of(conversation.model)[1].count
-        limit = max(64, call.policy.summary.of(info.window))
-        try:
-            body = summary_request(
-                call,
-                conversation,
-                state.current,
-                room=admitted(info, call.policy),
-                limit=limit,
-                previous=previous,
-                count=count,
-            )
-            whole = call.scope, prefix_digest(conversation.messages[conversation.head :])
-            answer: Answer | None = yield Summarize(whole, body, call.policy.summary_wait)
-            summary = read_summary(call, conversation, answer, limit=limit, count=count)
-        except (SummaryError, WireFormatError):
-            self.summary_faults += 1
-            self.summaries.failed(key, now=call.now)
-            return None
-        self.summaries.keep(key, summary)
-        return summary
+        return (yield from prepare_ahead(self.reader, self.summaries, call, state.base, state.current))
 
     # -- the whole way
 
@@ -459,7 +381,7 @@ class Engine:
 
     def _react(self, call: Call, prepared: Prepared, answer: Answer) -> Generator[Effect, Any, Outcome]:
         """Look at the answer, and send less while the provider says that it was too much."""
-        key = _talk(call, prepared.conversation)
+        key = talk_of(call, prepared.conversation)
         error, sends, mended, fresh = None, 1, False, False
         while True:
             verdict = verdict_of(answer, call, prepared)
@@ -510,17 +432,6 @@ class Engine:
         if window and (verdict.kind == "token_overflow" or summed):
             key = (call.upstream, call.scope, prepared.conversation.model)
             self.limits.learn(key, window, now=call.now)
-
-
-def _talk(call: Call, conversation: Conversation) -> tuple[str, bytes]:
-    """The key of a conversation: whose it is, and how it begins."""
-    rest = conversation.messages[conversation.head : conversation.head + 1]
-    return call.scope, rest[0].digest if rest else b""
-
-
-def _pays_late(weighed: Weighed | None, policy: Policy) -> bool:
-    """Whether an optional compaction would take more requests to pay than the policy wants to wait for."""
-    return weighed is not None and policy.payback_turns is not None and weighed.payback > policy.payback_turns
 
 
 def _reason(level: Level, call: Call) -> CompactReason | None:

@@ -63,12 +63,13 @@ def settle(call: Call, prepared: Prepared) -> Generator[Effect, Any, Prepared]:
         return sent
 
     array: list[Item] = []
+    head = conversation.head
     for at, item in enumerate(items):
         if isinstance(item, bytes):
             array.append(at)
             continue
         raw = conversation.messages[item].raw
-        sent = placed(keys[item], raw, keep=first or item >= conversation.head)
+        sent = placed(keys[item], raw, keep=first or item >= head)
         array.append(at if sent is raw else sent)
     body = prepared.body
     if any(isinstance(item, bytes) for item in array):

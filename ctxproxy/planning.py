@@ -23,7 +23,7 @@ from ctxproxy.conversation import (
     prefix_digest,
     text_of,
 )
-from ctxproxy.cost import Rewrite, Weighed
+from ctxproxy.cost import Weighed
 from ctxproxy.edits import Drop, Edit, Item, Note, Param, Replace, Rules, Strip, apply, check, splice
 from ctxproxy.effects import Call, Prepared
 from ctxproxy.errors import ContextOverflowError
@@ -47,7 +47,6 @@ __all__ = [
     "make_plan",
     "render",
     "replay",
-    "rewrite_of",
     "rules_of",
 ]
 
@@ -206,32 +205,6 @@ def finish(
             explanation=describe(plan.edits),
         ),
         entry,
-    )
-
-
-def rewrite_of(before: Prepared, plan: Plan, usage: Usage, *, after: int, summary: int = 0) -> Rewrite:
-    """A plan in tokens, in the measure of `usage`: what it would replace is the request as it was prepared so far.
-
-    `summary`: tokens of one that a call was made for, 0 without a call.
-    """
-    fixed = before.conversation.fixed.tokens
-    scale = usage.value / max(1, fixed + sum(m.tokens for m in before.sent))
-    kept, new = fixed, 0
-    for a, b in zip(before.sent, plan.messages, strict=False):
-        if a.digest != b.digest:
-            break
-        kept += a.tokens
-    for message in reversed(before.sent):
-        if message.role == "assistant" or message.of("tool_call"):
-            break
-        new += message.tokens
-    return Rewrite(
-        before=usage.value,
-        after=after,
-        kept=min(after, round(kept * scale)),
-        new=round(new * scale),
-        asked=usage.value if summary else 0,
-        answered=summary,
     )
 
 

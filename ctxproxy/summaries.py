@@ -18,7 +18,7 @@ from ctxproxy.strategies.draft import passages_of, start
 from ctxproxy.strategies.summarize import instruction, serialize, validate
 from ctxproxy.wire import asking
 
-__all__ = ["Flight", "Summaries", "Summary", "read_summary", "summary_request"]
+__all__ = ["Flight", "Summaries", "Summary", "read_summary", "summary_request", "talk_of"]
 
 _MOST = 1_024  # conversations whose summaries are kept
 _CALLS, _CALLS_SECONDS = 24, 600.0  # spend limit: summary calls of one scope
@@ -65,6 +65,7 @@ class Summaries:
     """The summaries of this process, with a breaker for each conversation and a spend limit for each scope."""
 
     def __init__(self) -> None:
+        self.refused = 0  # answers that were no summary, and calls without one
         self._talks: OrderedDict[Hashable, _Talk] = OrderedDict()
         self._calls: OrderedDict[str, deque[float]] = OrderedDict()
         self._lock = threading.RLock()
@@ -131,6 +132,7 @@ class Summaries:
     def failed(self, key: Hashable, *, now: float) -> None:
         """Count a failure; after some in a row nothing is asked for a while."""
         with self._lock:
+            self.refused += 1
             talk = self._talk(key)
             talk.failures += 1
             if talk.failures >= _FAILURES:
@@ -142,6 +144,12 @@ class Summaries:
         while len(self._talks) > _MOST:
             self._talks.popitem(last=False)
         return talk
+
+
+def talk_of(call: Call, conversation: Conversation) -> tuple[str, bytes]:
+    """The key of a conversation: whose it is, and how it begins."""
+    rest = conversation.messages[conversation.head : conversation.head + 1]
+    return call.scope, rest[0].digest if rest else b""
 
 
 def summary_request(

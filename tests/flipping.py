@@ -22,6 +22,7 @@ class Client:
         self.words = words
         self.flips = flips
         self.nonce = False
+        self.salt = ""
         self.entries: list[Json] = [{"kind": "user", "text": task}]
         self.turn = 0
 
@@ -34,7 +35,7 @@ class Client:
             self.entries.append({"kind": "user", "text": text or f"Also look at ticket T-{i}."})
             return
         self.entries.append({"kind": "call", "id": f"call_{i}", "path": f"src/m{i}.py"})
-        lines = " ".join(f"value_{i}_{k}={i * k}" for k in range(self.words))
+        lines = " ".join(f"value_{i}_{k}={i * k}{self.salt}" for k in range(self.words))
         self.entries.append({"kind": "result", "id": f"call_{i}", "text": text or f"module m{i}: {lines}"})
 
     def talk(self) -> None:

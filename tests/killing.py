@@ -103,7 +103,9 @@ class _Talk:
     def _new(self) -> Client:
         self.round += 1
         api = ("chat", "messages")[self.number % 2]
-        return Client(api, task=f"Task {self.number}.{self.round}: find the leak.", words=50)
+        client = Client(api, task=f"Task {self.number}.{self.round}: find the leak.", words=50)
+        client.salt = f".{self.number}.{self.round}"  # so that each conversation has originals of its own
+        return client
 
     def load(self, url: str, stop: threading.Event, result: Result, lock: threading.Lock) -> None:
         headers = {"content-type": "application/json", "anthropic-version": "2023-06-01", "authorization": "Bearer k"}

@@ -18,6 +18,7 @@ __all__ = ["Session", "talk"]
 
 _NOTE = re.compile(r"<context_notes kind=\\?\"(\w+)\\?\"")
 _PLACES = ("north quay", "pump house", "ferry stairs", "grain wharf", "old lock", "fish market")
+_AT_ONCE = 0.25  # seconds; what a turn without a summary call takes here at most
 _SYSTEM = "You help the harbour office to keep its tide records. Answer in one short sentence."
 
 
@@ -68,7 +69,9 @@ def talk(model: ModelServer, server: Faulty, *, turns: int, wait: float = 15.0) 
             said = answer.json()["choices"][0]["message"].get("content") or ""
             messages.append({"role": "assistant", "content": said.strip() or "Noted."})
             found.turns += 1
-            _look(found, turn, server.seen[mark:], earlier, compacted="x-ctxproxy-reason" in answer.headers, start=start)
+            _look(
+                found, turn, server.seen[mark:], earlier, compacted="x-ctxproxy-reason" in answer.headers, start=start
+            )
         # Let what runs in the background end before the proxy does.
         deadline = time.monotonic() + wait + 5
         while any(not s.ended for s in server.seen) and time.monotonic() < deadline:
@@ -92,8 +95,8 @@ def _look(found: Session, turn: int, came: list[Seen], earlier: list[Seen], *, c
     found.compactions += compacted
     if compacted:
         found.kinds.extend(kinds or ["none"])
-    asked = [s for s in came if s.summary and s.began < own.began]
-    if asked:
+    asked = [s for s in came if s.summary and start <= s.began < own.began]
+    if asked and own.began - start > _AT_ONCE:
         found.waits.append(own.began - start)
         # A summary that ended before this turn and stands for more than half of what is there was good enough.
         half = len(own.body["messages"]) / 2

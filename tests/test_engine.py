@@ -455,7 +455,7 @@ def test_a_failed_summary_falls_back_to_the_labelled_notes(summary: Any, talking
     assert outcome.report is not None
     assert "summarize" not in outcome.report.strategies
     assert 'kind=\\"notes\\"' in provider.sent[0].decode()
-    assert talking.engine.summary_faults == 1
+    assert talking.engine.summaries.refused == 1
 
 
 def test_summaries_that_keep_failing_are_not_asked_for_again(talking: Runtime) -> None:
