@@ -251,6 +251,7 @@ class Upstream(Section):
     wires: list[Literal["chat", "responses", "messages"]] = []
     models: list[str] = []
     key: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)
+    ca_file: Annotated[str, Field(min_length=1)] | None = None
     window: Tokens | None = None
     policy: PolicySettings = PolicySettings()
     profile: Annotated[str, _one_of(*(p.name for p in PROFILES))] | None = None

@@ -99,6 +99,7 @@ def make_app(
                 key=upstream.key,
                 window=upstream.window,
                 rules=upstream.rules,
+                ca_file=upstream.ca_file,
             )
             for name, upstream in settings.upstreams.items()
         ),

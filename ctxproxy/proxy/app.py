@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.request import getproxies
 
 import aiohttp
 
@@ -31,8 +30,6 @@ def new_session(*, connect_seconds: float = 10.0) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
         connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
-        # With trust_env aiohttp reads the environment and ~/.netrc for every request: only where proxies are set.
-        trust_env=bool(getproxies()),
         skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         read_bufsize=1 << 18,
     )

@@ -22,6 +22,7 @@ from ctxproxy.monitor import Finished
 from ctxproxy.policy import Policy
 from ctxproxy.proxy.asgi import ClientGone, Guard, Receive, Scope, Sender, send_answer, streamed_body, whole_body
 from ctxproxy.proxy.headers import control, own, request_headers, response_headers
+from ctxproxy.proxy.network import Way, way
 from ctxproxy.proxy.upstreams import Upstream, Upstreams, target
 from ctxproxy.proxy.work import Exchange, Flights, Work, pass_on
 from ctxproxy.runtime import Runtime, account_of
@@ -89,6 +90,8 @@ class Relay:
         self.accounts = accounts
         self.faults = 0
         self.flights = Flights()
+        # Made now, so that a wrong file is told at the start.
+        self._ways = {u.name: way(u.base_url, name=u.name, ca_file=u.ca_file) for u in upstreams.configured}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -117,10 +120,12 @@ class Relay:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             upstream = self.upstreams.pick(path=path, api=api, model="", headers=names)
             what = f"the upstream {upstream.name} ({upstream.base_url}) can't be reached: {type(error).__name__}"
+            setting = f"upstreams.{upstream.name}.base_url"
+            if isinstance(error, aiohttp.ClientConnectorCertificateError):
+                what += ": its certificate is not trusted"
+                setting = f"upstreams.{upstream.name}.ca_file"
             _log.warning("%s: %s", what, error)
-            await send_answer(
-                send, 502, error_body(api or "chat", 502, f"{what} (setting: upstreams.{upstream.name}.base_url)")
-            )
+            await send_answer(send, 502, error_body(api or "chat", 502, f"{what} (setting: {setting})"))
 
     # -- everything that is not measured
 
@@ -247,7 +252,14 @@ class Relay:
             headers=headers,
             data=body,
             allow_redirects=False,
+            **self._way(upstream).options,
         )
+
+    def _way(self, upstream: Upstream) -> Way:
+        known = self._ways.get(upstream.name)
+        if known is None:
+            known = self._ways[upstream.name] = way(upstream.base_url, name=upstream.name, ca_file=upstream.ca_file)
+        return known
 
 
 def _model(body: bytes) -> str:

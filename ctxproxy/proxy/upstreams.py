@@ -21,7 +21,7 @@ class Upstream:
     """A server that requests are relayed to. A path in `base_url` replaces the client's `/v1`.
 
     `wires` and `models` (glob patterns) say which requests it takes; empty takes all. `window` is in tokens,
-    `rules` are those of a configured profile.
+    `rules` are those of a configured profile, `ca_file` names certificates to trust besides the system's.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Upstream:
     key: str | None = None
     window: int | None = None
     rules: Rules | None = None
+    ca_file: str | None = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)
