@@ -30,7 +30,7 @@ from ctxproxy.forms import keep_forms, settle, unsettled
 from ctxproxy.ledger import Entry, match
 from ctxproxy.limits import Breaker, Limits
 from ctxproxy.meter import Meter
-from ctxproxy.models import ModelInfo
+from ctxproxy.models import ModelInfo, with_served
 from ctxproxy.overflow import Verdict
 from ctxproxy.planning import (
     Plan,
@@ -47,6 +47,7 @@ from ctxproxy.planning import (
 )
 from ctxproxy.policy import Policy, Step
 from ctxproxy.reaction import again, curable, overflow_error, verdict_of, without_thinking
+from ctxproxy.served import Served
 from ctxproxy.strategies import start, truncate
 from ctxproxy.summaries import Summaries, Summary, read_summary, summary_request
 from ctxproxy.tokens.spent import Spent, spent_of
@@ -87,6 +88,7 @@ class Engine:
         models: gives what is known of a model, by its name, the request's headers, an explicit window in
             tokens and a learned limit in tokens.
         limits: what providers refused before.
+        served: what the upstreams say of themselves.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Engine:
         limits: Limits | None = None,
         breaker: Breaker | None = None,
         summaries: Summaries | None = None,
+        served: Served | None = None,
     ) -> None:
         self.reader = reader
         self.models = models
@@ -104,6 +107,7 @@ class Engine:
         self.breaker = breaker or Breaker()
         self.meter = Meter()
         self.caches = CacheWatch()
+        self.served = served
         self.summaries = summaries or Summaries()
         self.faults = 0
         self.summary_faults = 0
@@ -114,6 +118,9 @@ class Engine:
         """What is known of the call's model. A limit that the provider itself stated bounds any other figure."""
         learned = self.limits.get((call.upstream, call.scope, model), now=call.now)
         info = self.models(model, call.headers, call.window, learned)
+        if self.served is not None and info.source != "config":
+            stated = self.served.get((call.upstream, model), now=call.now).window
+            info = with_served(info, stated) if stated else info
         if learned is not None and learned < info.window:
             return replace(info, window=learned, source="learned")
         return info

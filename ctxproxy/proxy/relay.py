@@ -22,6 +22,7 @@ from ctxproxy.monitor import Finished
 from ctxproxy.policy import Policy
 from ctxproxy.proxy.asgi import ClientGone, Guard, Receive, Scope, Sender, send_answer, streamed_body, whole_body
 from ctxproxy.proxy.headers import control, own, request_headers, response_headers
+from ctxproxy.proxy.side import Asker
 from ctxproxy.proxy.upstreams import Upstream, Upstreams, target
 from ctxproxy.proxy.work import Exchange, Flights, Work, pass_on
 from ctxproxy.runtime import Runtime, account_of
@@ -89,10 +90,12 @@ class Relay:
         self.accounts = accounts
         self.faults = 0
         self.flights = Flights()
+        self.asker = Asker(session, runtime.engine.served, clock=runtime.clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Close the connections and the stores."""
+        await self.asker.close()
         await self.session.close()
         self.runtime.close()
 
@@ -176,6 +179,8 @@ class Relay:
         )
 
         async def fetch(data: bytes, edited: bool) -> aiohttp.ClientResponse:
+            if policy.mode != "off":
+                self.asker.look(upstream, names)
             return await self.request(scope, upstream, request_headers(headers, edited=edited, length=None), data)
 
         work = Work(
