@@ -46,6 +46,7 @@ from ctxproxy.planning import (
     rules_of,
 )
 from ctxproxy.policy import Policy, Step
+from ctxproxy.provider_count import Counts, counted
 from ctxproxy.reaction import again, curable, overflow_error, verdict_of, without_thinking
 from ctxproxy.served import Served
 from ctxproxy.strategies import start, truncate
@@ -108,6 +109,7 @@ class Engine:
         self.meter = Meter()
         self.caches = CacheWatch()
         self.served = served
+        self.counts = Counts()
         self.summaries = summaries or Summaries()
         self.faults = 0
         self.summary_faults = 0
@@ -223,8 +225,10 @@ class Engine:
         if entry is not None:
             items = replay(entry, conversation)
             current = replace(conversation, messages=render(self.reader, items, conversation, call.wire))
+        body = splice(call.body, call.wire.array, items) if entry is not None else call.body
         if call.target_tokens is None:
             usage = self._usage(call, conversation, current, info)
+            usage = yield from counted(self.counts, self.served, call, body, current, info, usage)
         else:
             usage = usage_of(current, total=info.window)
         level = level_of(usage.fraction, call.policy.thresholds)
@@ -235,7 +239,7 @@ class Engine:
             report = replace(report, tokens_before=conversation.tokens, changed=True, replayed=True, cost_saved=saved)
         return _State(
             base=Prepared(
-                body=splice(call.body, call.wire.array, items) if entry is not None else call.body,
+                body=body,
                 report=report,
                 conversation=conversation,
                 info=info,

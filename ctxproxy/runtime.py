@@ -17,7 +17,7 @@ from ctxproxy import catalogue
 from ctxproxy.compaction import Compaction
 from ctxproxy.conversation import Api
 from ctxproxy.edits import Rules
-from ctxproxy.effects import Await, Call, Effect, Keep, KeepForms, Recall, RecallForms, Remember, Summarize
+from ctxproxy.effects import Await, Call, Count, Effect, Keep, KeepForms, Recall, RecallForms, Remember, Summarize
 from ctxproxy.engine import Engine, Observed
 from ctxproxy.errors import LedgerError
 from ctxproxy.ledger import Archive, Ledger, MemoryArchive, MemoryLedger
@@ -218,8 +218,8 @@ class Runtime:
                     return None
                 case Await():
                     return None  # whoever is waited for may need this very thread
-                case Summarize():
-                    return None  # no network here: the caller gets the deterministic notes
+                case Count() | Summarize():
+                    return None  # no network here: the caller gets the deterministic notes, or our own count
                 case _:
                     raise TypeError(f"{type(effect).__name__} needs a network")
         except LedgerError as error:

@@ -22,7 +22,7 @@ from ctxproxy.monitor import Finished
 from ctxproxy.policy import Policy
 from ctxproxy.proxy.asgi import ClientGone, Guard, Receive, Scope, Sender, send_answer, streamed_body, whole_body
 from ctxproxy.proxy.headers import control, own, request_headers, response_headers
-from ctxproxy.proxy.side import Asker
+from ctxproxy.proxy.side import Asker, ask, credentials
 from ctxproxy.proxy.upstreams import Upstream, Upstreams, target
 from ctxproxy.proxy.work import Exchange, Flights, Work, pass_on
 from ctxproxy.runtime import Runtime, account_of
@@ -186,6 +186,7 @@ class Relay:
         work = Work(
             runtime=self.runtime,
             fetch=fetch,
+            ask=lambda question: ask(self.session, question, credentials(names, upstream)),
             flights=self.flights,
             raw=raw,
             api=api,

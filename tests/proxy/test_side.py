@@ -147,3 +147,72 @@ class Odd:
 def test_llama_cpp_states_its_window() -> None:
     with model_server(n_ctx=2_048) as model, serving(model.url) as proxy:
         until(proxy, "2048", model.model)
+
+
+# -- the provider's counter
+
+
+def long_body(words: int = 1_200) -> dict[str, Any]:
+    """About 90 % of 6,000 tokens, estimated: Claude's vocabulary is not at hand."""
+    talk = [
+        {"role": "user" if i % 2 == 0 else "assistant", "content": "value = 37 + x; " * (words // 9)} for i in range(9)
+    ]
+    return {"model": "claude-opus-4-8", "max_tokens": 64, "messages": talk}
+
+
+def counts(provider: FakeProvider) -> int:
+    return sum(r.path.endswith("/count_tokens") for r in provider.requests)
+
+
+def near_window(proxy: Served) -> int:
+    """A window in which the prompt's measured size is 89 %, so that its margin reaches over 90 %."""
+    answer = httpx.post(proxy.url + "/v1/messages", json=long_body(), timeout=30, headers=VERSION)
+    return round(int(answer.headers["x-ctxproxy-tokens-before"]) / 0.89)
+
+
+VERSION = {"anthropic-version": "2023-06-01", "x-api-key": "k1"}
+
+
+def test_near_a_threshold_the_provider_counts_with_the_clients_key() -> None:
+    with FakeProvider(window=200_000, wording="anthropic") as provider:
+        with serving(provider.base_url, window=200_000) as proxy:
+            window = near_window(proxy)
+        near = {"measuring": {"provider_count": "near"}, "policy": {"summaries": False}}
+        with serving(provider.base_url, window=window, **near) as proxy:
+            answer = httpx.post(proxy.url + "/v1/messages", json=long_body(), timeout=30, headers=VERSION)
+        question = next(r for r in provider.requests if r.path.endswith("/count_tokens"))
+        assert question.header("x-api-key") == "k1"
+        # The fake counts by o200k, which is less than the estimate for Claude: nothing has to be cut.
+        assert int(answer.headers["x-ctxproxy-tokens-before"]) == question.tokens
+        assert answer.headers["x-ctxproxy-level"] in ("NORMAL", "WARNING")
+
+
+@pytest.mark.parametrize(
+    "odd", [{"count_fault": "500"}, {"count_fault": "429"}, {"counted": 10**12}, {"counted": -1}, {"counted": "many"}]
+)
+def test_a_counter_that_fails_is_asked_once_and_our_figure_counts(odd: dict[str, Any]) -> None:
+    with FakeProvider(window=200_000, wording="anthropic", **odd) as provider:
+        with serving(provider.base_url, window=200_000) as proxy:
+            window = near_window(proxy)
+        near = {"measuring": {"provider_count": "near"}, "policy": {"summaries": False}}
+        with serving(provider.base_url, window=window, **near) as proxy:
+            for _ in range(2):
+                answer = httpx.post(proxy.url + "/v1/messages", json=long_body(), timeout=30, headers=VERSION)
+                assert answer.status_code == 200
+        assert counts(provider) == 1
+
+
+@pytest.mark.model
+@pytest.mark.skipif(bool(missing()), reason="no model server")
+def test_llama_cpp_counts_as_it_bills() -> None:
+    words = "the quick brown fox counts 4711 tokens in café. " * 60
+    request = {"model": "m", "max_tokens": 4, "messages": [{"role": "user", "content": words}]}
+    near = {"measuring": {"provider_count": "near"}, "policy": {"summaries": False}}
+    with model_server(n_ctx=2_048) as model:
+        billed = httpx.post(model.url + CHAT, json=request, timeout=60).json()["usage"]["prompt_tokens"]
+        # The window is not configured: only then is it asked which server this is.
+        with serving(model.url, policy={"thresholds": {"warning": 0.1, "compress": billed / 2_048}, "target": 0.1,
+                                        "summaries": False}, measuring=near["measuring"]) as proxy:  # fmt: skip
+            until(proxy, "2048", "m")
+            answer = httpx.post(proxy.url + CHAT, json=request, timeout=60)
+        assert int(answer.headers["x-ctxproxy-tokens-before"]) == billed
