@@ -34,7 +34,7 @@ CATEGORIES: tuple[Category, ...] = (
     "history",
     "reserve",
 )
-Basis = Literal["counted", "anchored", "estimated"]
+Basis = Literal["counted", "anchored", "estimated", "provider"]
 
 # Shares of the Grid design's 200K budget, so that they fit any window. Tools count with the system's share.
 SHARES: Mapping[str, float] = MappingProxyType(

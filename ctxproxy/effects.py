@@ -6,7 +6,7 @@ a function of the caller's. So one engine serves sync and async clients and the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -18,12 +18,14 @@ from ctxproxy.errors import ContextOverflowError
 from ctxproxy.ledger import Entry
 from ctxproxy.models import ModelInfo
 from ctxproxy.policy import Policy
+from ctxproxy.served import Question
 from ctxproxy.wire.base import Wire
 
 __all__ = [
     "Answer",
     "Await",
     "Call",
+    "Count",
     "Effect",
     "Keep",
     "KeepForms",
@@ -140,6 +142,18 @@ class Summarize:
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """Effect: ask the provider's counter, with the caller's own credentials. Result: an Answer, None on failure.
+
+    Calls with the same key at the same time are one call. `seconds` bounds the wait.
+    """
+
+    key: tuple[Hashable, ...]
+    question: Question
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Await:
     """Effect: wait until `pending` says no, at most `seconds`. Result: None. Who can't wait goes on at once."""
 
@@ -147,7 +161,7 @@ class Await:
     seconds: float
 
 
-Effect = Await | Recall | RecallForms | Keep | KeepForms | Remember | Send | Summarize
+Effect = Await | Count | Recall | RecallForms | Keep | KeepForms | Remember | Send | Summarize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

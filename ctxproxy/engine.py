@@ -28,7 +28,7 @@ from ctxproxy.forms import keep_forms, settle, unsettled
 from ctxproxy.ledger import Entry, match
 from ctxproxy.limits import Breaker, Limits
 from ctxproxy.meter import Meter
-from ctxproxy.models import ModelInfo
+from ctxproxy.models import ModelInfo, with_served
 from ctxproxy.overflow import Verdict
 from ctxproxy.planning import (
     Plan,
@@ -42,7 +42,9 @@ from ctxproxy.planning import (
     replay,
     rules_of,
 )
+from ctxproxy.provider_count import Counts, counted
 from ctxproxy.reaction import again, curable, overflow_error, verdict_of, without_thinking
+from ctxproxy.served import Served
 from ctxproxy.strategies import start, truncate
 from ctxproxy.summaries import Summaries, Summary, talk_of
 from ctxproxy.summarizer import prepare_ahead, summary_for
@@ -84,6 +86,7 @@ class Engine:
         models: gives what is known of a model, by its name, the request's headers, an explicit window in
             tokens and a learned limit in tokens.
         limits: what providers refused before.
+        served: what the upstreams say of themselves.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Engine:
         limits: Limits | None = None,
         breaker: Breaker | None = None,
         summaries: Summaries | None = None,
+        served: Served | None = None,
     ) -> None:
         self.reader = reader
         self.models = models
@@ -101,6 +105,8 @@ class Engine:
         self.breaker = breaker or Breaker()
         self.meter = Meter()
         self.caches = CacheWatch()
+        self.served = served
+        self.counts = Counts()
         self.summaries = summaries or Summaries()
         self.faults = 0
 
@@ -110,6 +116,9 @@ class Engine:
         """What is known of the call's model. A limit that the provider itself stated bounds any other figure."""
         learned = self.limits.get((call.upstream, call.scope, model), now=call.now)
         info = self.models(model, call.headers, call.window, learned)
+        if self.served is not None and info.source != "config":
+            stated = self.served.get((call.upstream, model), now=call.now).window
+            info = with_served(info, stated) if stated else info
         if learned is not None and learned < info.window:
             return replace(info, window=learned, source="learned")
         return info
@@ -212,8 +221,10 @@ class Engine:
         if entry is not None:
             items = replay(entry, conversation)
             current = replace(conversation, messages=render(self.reader, items, conversation, call.wire))
+        body = splice(call.body, call.wire.array, items) if entry is not None else call.body
         if call.target_tokens is None:
             usage = self._usage(call, conversation, current, info)
+            usage = yield from counted(self.counts, self.served, call, body, current, info, usage)
         else:
             usage = usage_of(current, total=info.window)
         level = level_of(usage.fraction, call.policy.thresholds)
@@ -224,7 +235,7 @@ class Engine:
             report = replace(report, tokens_before=conversation.tokens, changed=True, replayed=True, cost_saved=saved)
         return _State(
             base=Prepared(
-                body=splice(call.body, call.wire.array, items) if entry is not None else call.body,
+                body=body,
                 report=report,
                 conversation=conversation,
                 info=info,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "find",
     "names_of",
     "resolve",
+    "with_served",
 ]
 
 Source = Literal["config", "learned", "served", "catalogue", "default"]
@@ -263,6 +264,24 @@ def resolve(
         prices=entry.prices,
         min_cache_tokens=entry.min_cache_tokens,
         matched=matched,
+    )
+
+
+def with_served(info: ModelInfo, served: int) -> ModelInfo:
+    """What is known of a model once its server has stated a window in tokens: it goes over catalogue and default.
+
+    A configured window stays, and so does a learned limit that is smaller.
+    """
+    if info.source == "config" or (info.source == "learned" and info.window <= served):
+        return info
+    output = min(info.output_limit, served) if info.output_limit and info.shared else info.output_limit
+    return replace(
+        info,
+        window=served,
+        source="served",
+        context=served if info.shared else info.context,
+        input_limit=info.input_limit if info.shared else served,
+        output_limit=output,
     )
 
 

@@ -87,6 +87,7 @@ class Policy:
     max_retries: int = 2
     archive: bool = True
     tpm_compaction: bool = False
+    provider_count: Literal["off", "near"] = "off"
 
     def target_tokens(self, level: Level, *, total: int, before: int) -> int:
         """Tokens to compact down to at a level."""

@@ -17,13 +17,14 @@ from ctxproxy import catalogue
 from ctxproxy.compaction import Compaction
 from ctxproxy.conversation import Api
 from ctxproxy.edits import Rules
-from ctxproxy.effects import Await, Call, Effect, Keep, KeepForms, Recall, RecallForms, Remember, Summarize
+from ctxproxy.effects import Await, Call, Count, Effect, Keep, KeepForms, Recall, RecallForms, Remember, Summarize
 from ctxproxy.engine import Engine, Observed
 from ctxproxy.errors import LedgerError
 from ctxproxy.ledger import Archive, Ledger, MemoryArchive, MemoryLedger
 from ctxproxy.models import ModelInfo, family_of, resolve
 from ctxproxy.monitor import Finished, Monitor, events_of, session_of
 from ctxproxy.policy import Policy
+from ctxproxy.served import Served
 from ctxproxy.tokens import Counter, counter
 from ctxproxy.wire import WIRES, Reader
 
@@ -44,6 +45,7 @@ class Runtime:
         clock: seconds since the epoch.
         on_compaction: called with every compaction that took effect.
         monitor: keeps the events; a new one by default.
+        served: remembers what upstreams say of themselves, where someone asks them; None where nobody does.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Runtime:
         secret: bytes | None = None,
         rules: Rules | None = None,
         monitor: Monitor | None = None,
+        served: Served | None = None,
     ) -> None:
         self.policy = policy or Policy()
         self.window = window
@@ -78,7 +81,7 @@ class Runtime:
         self._warned: set[str] = set()
         self._infos: dict[tuple[object, ...], ModelInfo] = {}
         self._families: dict[str, tuple[str, Counter]] = {}
-        self.engine = Engine(reader=Reader(counter_for=self.counter_for), models=self.model)
+        self.engine = Engine(reader=Reader(counter_for=self.counter_for), models=self.model, served=served)
 
     def counter_for(self, model: str) -> tuple[str, Counter]:
         """The tokenizer family of a model and its counter."""
@@ -215,8 +218,8 @@ class Runtime:
                     return None
                 case Await():
                     return None  # whoever is waited for may need this very thread
-                case Summarize():
-                    return None  # no network here: the caller gets the deterministic notes
+                case Count() | Summarize():
+                    return None  # no network here: the caller gets the deterministic notes, or our own count
                 case _:
                     raise TypeError(f"{type(effect).__name__} needs a network")
         except LedgerError as error:

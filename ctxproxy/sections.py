@@ -27,6 +27,7 @@ __all__ = [
     "LedgerSettings",
     "LimitsSettings",
     "LoggingSettings",
+    "MeasuringSettings",
     "ModelSettings",
     "PolicySettings",
     "Section",
@@ -287,6 +288,11 @@ class ArchiveSettings(Section):
 class LimitsSettings(Section):
     learn: bool = True
     ttl: Seconds = 86_400.0
+
+
+class MeasuringSettings(Section):
+    served: bool = True
+    provider_count: Literal["off", "near"] = "off"
 
 
 class LoggingSettings(Section):

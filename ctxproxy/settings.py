@@ -32,6 +32,7 @@ from ctxproxy.sections import (
     LedgerSettings,
     LimitsSettings,
     LoggingSettings,
+    MeasuringSettings,
     ModelSettings,
     PolicySettings,
     Section,
@@ -63,6 +64,7 @@ class Settings(Section):
     ledger: LedgerSettings = LedgerSettings()
     archive: ArchiveSettings = ArchiveSettings()
     limits: LimitsSettings = LimitsSettings()
+    measuring: MeasuringSettings = MeasuringSettings()
     logging: LoggingSettings = LoggingSettings()
     server: ServerSettings = ServerSettings()
     _sources: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
@@ -95,6 +97,7 @@ class Settings(Section):
             self._policies[known] = replace(
                 policy,
                 mode=self.mode,
+                provider_count=self.measuring.provider_count,
                 archive=self.archive.mode != "off",
                 summaries=policy.summaries and not quiet,
             )

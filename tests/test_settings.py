@@ -37,8 +37,8 @@ def settings(**sections: Any) -> Settings:
 
 def test_every_field_of_a_policy_can_be_set() -> None:
     fields = {field.name for field in dataclasses.fields(Policy)}
-    # `mode` and `archive.mode` are keys of their own.
-    assert PolicySettings.model_fields.keys() - {"preset"} == fields - {"mode", "archive"}
+    # `mode`, `archive.mode` and `measuring.provider_count` are keys of their own.
+    assert PolicySettings.model_fields.keys() - {"preset"} == fields - {"mode", "archive", "provider_count"}
 
 
 def test_without_settings_the_policy_is_the_code_s() -> None:

@@ -21,7 +21,7 @@ from ctxproxy.bodies import BodyTooLarge, decode
 from ctxproxy.clients.errors import refusal
 from ctxproxy.clients.streams import Tap, usage_of
 from ctxproxy.conversation import Api
-from ctxproxy.effects import Answer, Call, Effect, Outcome, Report, Send, Summarize
+from ctxproxy.effects import Answer, Call, Count, Effect, Outcome, Report, Send, Summarize
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.monitor import Finished
 from ctxproxy.policy import Mode, Policy, preset
@@ -41,7 +41,7 @@ _BODY_BYTES = 64 << 20  # of a compressed body that is decoded to be measured
 # What an edited body is no longer.
 _OF_THE_BODY = ("transfer-encoding", "content-encoding", "content-md5", "digest", "content-digest")
 
-Step = Send | Summarize | Outcome | ContextOverflowError
+Step = Send | Summarize | Count | Outcome | ContextOverflowError
 
 
 class Seam:
@@ -181,7 +181,7 @@ class Turn:
         return self._advance(lambda: steps.send(answer))
 
     def summarized(self, answer: Answer | None) -> Step:
-        """`go_on` with the answer to a request for a summary, None where there is none."""
+        """`go_on` with the answer to a request for a summary or a count, None where there is none."""
         steps = self._steps
         assert steps is not None
         return self._advance(lambda: steps.send(answer))
@@ -191,7 +191,7 @@ class Turn:
         began = time.perf_counter()
         try:
             effect = first()
-            while not isinstance(effect, Send | Summarize):
+            while not isinstance(effect, Send | Summarize | Count):
                 effect = self._steps.send(self.seam.runtime.perform(effect))
             return effect
         except StopIteration as stop:
@@ -229,6 +229,20 @@ class Turn:
             headers["idempotency-key"] = f"{key}-{mark}"
         kind: Any = type(request)
         return kind(request.method, request.url, headers=headers, content=step.body, extensions=extensions)
+
+    def asking(self, step: Count) -> httpx2.Request:
+        """The request to the provider's counter, with the headers of the caller's own."""
+        request = self.request
+        headers = request.headers.copy()
+        for name in (*_OF_THE_BODY, "idempotency-key", "host"):
+            headers.pop(name, None)
+        body = step.question.body
+        headers["content-length"] = str(len(body))
+        headers["accept"] = "application/json"
+        timeout = dict.fromkeys(("connect", "read", "write", "pool"), step.seconds)
+        kind: Any = type(request)
+        extensions = {**request.extensions, "timeout": timeout}
+        return kind("POST", step.question.url, headers=headers, content=body, extensions=extensions)
 
     def result(self, step: Outcome | ContextOverflowError) -> Any:
         """The response for the caller.

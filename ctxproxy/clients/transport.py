@@ -9,6 +9,7 @@ they override, and neither httpx2 nor httpx is imported here.
 from __future__ import annotations
 
 import logging
+import time
 from concurrent.futures import Future, wait
 from functools import lru_cache
 from importlib import import_module
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ctxproxy.clients.seam import Seam, Turn
 from ctxproxy.clients.streams import ahold, failed, hold, watch
-from ctxproxy.effects import Answer, Outcome, Send, Summarize
+from ctxproxy.effects import Answer, Count, Outcome, Send, Summarize
 from ctxproxy.errors import ConfigError
+from ctxproxy.served import ANSWER_BYTES
 
 if TYPE_CHECKING:
     import httpx2
@@ -49,9 +51,12 @@ class _Sync(_Wrapped):
         if turn is None:
             return inner.send(request, stream=stream, **options)
         step = turn.begin()
-        while isinstance(step, Send | Summarize):
+        while isinstance(step, Send | Summarize | Count):
             if isinstance(step, Summarize):
                 step = turn.summarized(_summary(inner, turn, step, options))
+                continue
+            if isinstance(step, Count):
+                step = turn.summarized(_count(inner, turn, step, options))
                 continue
             response = inner.send(turn.outgoing(step), stream=stream, **options)
             try:
@@ -74,10 +79,14 @@ class _Async(_Wrapped):
         if turn is None:
             return await inner.send(request, stream=stream, **options)
         step = await _aside(turn.begin) if turn.heavy else turn.begin()
-        while isinstance(step, Send | Summarize):
+        while isinstance(step, Send | Summarize | Count):
             if isinstance(step, Summarize):
                 summary = await _asummary(inner, turn, step, options)
                 step = await _aside(turn.summarized, summary) if turn.heavy else turn.summarized(summary)
+                continue
+            if isinstance(step, Count):
+                counted = await _acount(inner, turn, step, options)
+                step = await _aside(turn.summarized, counted) if turn.heavy else turn.summarized(counted)
                 continue
             response = await inner.send(turn.outgoing(step), stream=stream, **options)
             try:
@@ -183,6 +192,47 @@ async def _asummary(inner: Any, turn: Turn, step: Summarize, options: dict[str, 
     finally:
         turn.seam.settle(step, answer)
     return answer
+
+
+# -- counts
+
+
+def _count(inner: Any, turn: Turn, step: Count, options: dict[str, Any]) -> Answer | None:
+    """Ask the provider's counter; None where it fails, takes too long or says too much."""
+    until, found = time.monotonic() + step.seconds, bytearray()
+    try:
+        response = inner.send(turn.asking(step), stream=True, **{**options, "follow_redirects": False})
+        try:
+            for chunk in response.iter_bytes():
+                found += chunk
+                if len(found) > ANSWER_BYTES or time.monotonic() > until:
+                    return None
+        finally:
+            response.close()
+    except Exception as error:
+        _log.debug("a count failed: %s: %s", type(error).__name__, error)
+        return None
+    return Answer(status=response.status_code, body=bytes(found))
+
+
+async def _acount(inner: Any, turn: Turn, step: Count, options: dict[str, Any]) -> Answer | None:
+    from anyio import move_on_after
+
+    found = bytearray()
+    try:
+        with move_on_after(step.seconds) as scope:
+            response = await inner.send(turn.asking(step), stream=True, **{**options, "follow_redirects": False})
+            try:
+                async for chunk in response.aiter_bytes():
+                    found += chunk
+                    if len(found) > ANSWER_BYTES:
+                        return None
+            finally:
+                await response.aclose()
+            return None if scope.cancel_called else Answer(status=response.status_code, body=bytes(found))
+    except Exception as error:
+        _log.debug("a count failed: %s: %s", type(error).__name__, error)
+    return None
 
 
 def _waited(made: Future[Answer | None], seconds: float) -> bool:

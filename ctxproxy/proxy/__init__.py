@@ -17,6 +17,7 @@ from ctxproxy.proxy.relay import Relay
 from ctxproxy.proxy.server import address, background, bind, run
 from ctxproxy.proxy.upstreams import Upstream, Upstreams
 from ctxproxy.proxy.workers import supervise
+from ctxproxy.served import Served
 from ctxproxy.stores import state_folder
 from ctxproxy.tokens import counter
 
@@ -110,7 +111,8 @@ def make_app(
         return settings.policy_for(model, name, upstream=upstream.name)
 
     async def make() -> Relay:
-        runtime = settings.runtime(durable=True)
+        served = Served() if settings.measuring.served else None
+        runtime = settings.runtime(durable=True, served=served)
         return Relay(
             runtime=runtime,
             upstreams=upstreams,

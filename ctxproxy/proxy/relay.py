@@ -23,6 +23,7 @@ from ctxproxy.policy import Policy
 from ctxproxy.proxy.asgi import ClientGone, Guard, Receive, Scope, Sender, send_answer, streamed_body, whole_body
 from ctxproxy.proxy.headers import control, own, request_headers, response_headers
 from ctxproxy.proxy.network import Way, way
+from ctxproxy.proxy.side import Asker, ask, credentials
 from ctxproxy.proxy.upstreams import Upstream, Upstreams, target
 from ctxproxy.proxy.work import Exchange, Flights, Work, pass_on
 from ctxproxy.runtime import Runtime, account_of
@@ -92,10 +93,12 @@ class Relay:
         self.flights = Flights()
         # Made now, so that a wrong file is told at the start.
         self._ways = {u.name: way(u.base_url, name=u.name, ca_file=u.ca_file) for u in upstreams.configured}
+        self.asker = Asker(session, runtime.engine.served, clock=runtime.clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Close the connections and the stores."""
+        await self.asker.close()
         await self.session.close()
         self.runtime.close()
 
@@ -181,11 +184,14 @@ class Relay:
         )
 
         async def fetch(data: bytes, edited: bool) -> aiohttp.ClientResponse:
+            if policy.mode != "off":
+                self.asker.look(upstream, names)
             return await self.request(scope, upstream, request_headers(headers, edited=edited, length=None), data)
 
         work = Work(
             runtime=self.runtime,
             fetch=fetch,
+            ask=lambda question: ask(self.session, question, credentials(names, upstream)),
             flights=self.flights,
             raw=raw,
             api=api,

@@ -14,15 +14,17 @@ import aiohttp
 
 from ctxproxy.bodies import decode
 from ctxproxy.conversation import Api
-from ctxproxy.effects import Answer, Await, Call, Effect, Keep, KeepForms, Outcome, Remember, Send, Summarize
+from ctxproxy.effects import Answer, Await, Call, Count, Effect, Keep, KeepForms, Outcome, Remember, Send, Summarize
 from ctxproxy.errors import ContextOverflowError
 from ctxproxy.frames import Frames, Tail, verdict_of
 from ctxproxy.proxy.asgi import ClientGone, Sender
 from ctxproxy.proxy.headers import lower
 from ctxproxy.runtime import Runtime
+from ctxproxy.served import Question
 
 __all__ = ["Broken", "Exchange", "Fetch", "Flights", "Work", "pass_on"]
 
+Ask = Callable[[Question], Awaitable[bytes | None]]
 Fetch = Callable[[bytes, bool], Awaitable[aiohttp.ClientResponse]]
 
 _log = logging.getLogger("ctxproxy.proxy")
@@ -91,12 +93,16 @@ class Work:
 
     Args:
         fetch: sends a body upstream, the second argument says whether it is other than the client's.
+        ask: sends a small question of our own to the upstream.
         raw: the body as it came, which may be compressed.
     """
 
-    def __init__(self, *, runtime: Runtime, fetch: Fetch, flights: Flights, raw: bytes, api: Api, stream: bool) -> None:
+    def __init__(
+        self, *, runtime: Runtime, fetch: Fetch, ask: Ask, flights: Flights, raw: bytes, api: Api, stream: bool
+    ) -> None:
         self.runtime = runtime
         self.fetch = fetch
+        self.ask = ask
         self.flights = flights
         self.raw = raw
         self.api: Api = api
@@ -143,6 +149,8 @@ class Work:
             answer = await self.send(effect)
         elif isinstance(effect, Summarize):
             answer = await self.summarize(effect)
+        elif isinstance(effect, Count):
+            answer = await self.count(effect)
         elif isinstance(effect, Await):
             answer = await _until(effect)
         elif isinstance(effect, (Keep, KeepForms, Remember)) and self.runtime.on_disk:
@@ -152,6 +160,19 @@ class Work:
             return self.runtime.perform(effect)
         self.waited += time.perf_counter() - began
         return answer
+
+    async def count(self, effect: Count) -> Answer | None:
+        """What the provider's counter says; None where it fails or takes too long."""
+        try:
+            async with asyncio.timeout(effect.seconds):
+                body = await self.flights.share(effect.key, lambda: self._counted(effect))
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+        return Answer(status=200, body=body) if body is not None else None
+
+    async def _counted(self, effect: Count) -> bytes | None:
+        async with asyncio.timeout(2 * effect.seconds):
+            return await self.ask(effect.question)
 
     async def summarize(self, effect: Summarize) -> Answer | None:
         """One summary call with the client's own headers; None where it fails or takes too long."""

@@ -38,6 +38,8 @@ class Settings:
     max_body      bytes; a larger body gets 413
     api_key       if set, other credentials get 401
     cache         simulate a prompt cache and report cached tokens
+    counted       what the counting endpoints say instead of the truth
+    count_fault   the fault of every count
     models        what GET /models lists
     """
 
@@ -51,6 +53,8 @@ class Settings:
     overflow: Literal["error", "truncate", "stop", "ignore"] = "error"
     stream_overflow: bool | None = None
     fail_plan: Sequence[FaultLike] = ()
+    counted: Any = None
+    count_fault: FaultLike = None
     fault: FaultLike | Callable[[Request], FaultLike] = None
     answer: Answer | str | Callable[[Request], Any] | None = None
     strict_thinking: bool = False

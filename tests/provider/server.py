@@ -1,7 +1,8 @@
 """FakeProvider: the strict provider as a real server on 127.0.0.1.
 
 Routes by the end of the path: /chat/completions, /responses, /messages answer as a model; /messages/count_tokens and
-/responses/input_tokens count; GET /models lists; everything else echoes what came (see echo.py).
+/responses/input_tokens count; with the wording of llama.cpp or vLLM also /chat/completions/input_tokens, /tokenize
+and /apply-template, as those servers have them; GET /models lists; everything else echoes what came (see echo.py).
 
 The answer function gets the recorded request in the server's thread and returns an Answer, a text, a dict (sent as the
 JSON body), a Problem (an error), None (the default answer), or an awaitable of these. It must not block.
@@ -17,7 +18,7 @@ from typing import Any, Self
 
 from . import echo
 from .answers import Answer, Rendering, Usage, events, output_tokens, plain
-from .counting import count_request
+from .counting import count_request, o200k, request_texts
 from .faults import Fault, as_fault
 from .judge import Settings, Verdict, judge
 from .loopback import LoopbackServer, Reply, Request
@@ -31,6 +32,9 @@ __all__ = ["FakeProvider"]
 _ROUTES = (
     ("/messages/count_tokens", "messages", "count"),
     ("/responses/input_tokens", "responses", "count"),
+    ("/chat/completions/input_tokens", "chat", "count"),
+    ("/tokenize", "chat", "tokenize"),
+    ("/apply-template", "chat", "template"),
     ("/chat/completions", "chat", "call"),
     ("/responses", "responses", "call"),
     ("/messages", "messages", "call"),
@@ -143,19 +147,45 @@ class FakeProvider(Settings):
             await sender.problem(refused)
         elif route is None:
             await (echo.models if request.path.endswith("/models") else echo.mirror)(self, request, reply)
-        elif route[1] == "count":
-            await self._count(request, sender)
+        elif route[1] != "call" and not self._counts(request.path):
+            await sender.problem(wire_error(request.wire, 404, "Not Found"))
+        elif route[1] != "call":
+            await self._count(request, sender, route[1])
         else:
             await self._call(request, sender)
 
-    async def _count(self, request: Request, sender: Sender) -> None:
+    def _counts(self, path: str) -> bool:
+        """Whether the server that is played has this way to count."""
+        if path.endswith(("/count_tokens", "/responses/input_tokens")):
+            return True
+        return self.wording.startswith("llama.cpp" if not path.endswith("/tokenize") else ("llama.cpp", "vllm"))
+
+    async def _count(self, request: Request, sender: Sender, what: str) -> None:
+        fault = as_fault(self.count_fault)
+        if fault and await sender.early(fault):
+            return
         body = _decode(request)
         if isinstance(body, Problem):
             await sender.problem(body)
             return
+        if self.counted is not None:
+            await sender.body({"input_tokens": self.counted, "count": self.counted})
+            return
+        if what == "template":
+            await sender.body({"prompt": "\n".join(request_texts(body, request.wire)[0])})
+            return
+        if what == "tokenize" and "content" in body:
+            await sender.body({"tokens": [0] * o200k(str(body["content"]))})
+            return
+        if unknown := body.keys() & {"max_tokens", "max_output_tokens", "stream", "metadata", "temperature"}:
+            await sender.problem(wire_error(request.wire, 400, f"{min(unknown)}: Extra inputs are not permitted"))
+            return
         request.tokens = self._tokens(body, request.wire)
         more = {"object": "response.input_tokens"} if request.wire == "responses" else {}
-        await sender.body({**more, "input_tokens": request.tokens})
+        if what == "tokenize":
+            await sender.body({"count": request.tokens, "max_model_len": self.window, "tokens": []})
+        else:
+            await sender.body({**more, "input_tokens": request.tokens})
 
     async def _call(self, request: Request, sender: Sender) -> None:
         fault = request.fault = self._next_fault(request)
@@ -253,7 +283,7 @@ class FakeProvider(Settings):
             released.cancel()
 
 
-_COUNTERS = ("/messages/count_tokens", "/responses/input_tokens")
+_COUNTERS = tuple(end for end, _, what in _ROUTES if what != "call")
 
 
 def _route(path: str) -> tuple[str, str] | None:
