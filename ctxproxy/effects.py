@@ -47,7 +47,8 @@ class Call:
     """One request on its way.
 
     `scope` says whose conversation it is (wire, model family, account), `now` is in seconds since the epoch.
-    `target_tokens` asks for a compaction down to it whatever the level. `hint` turns the archive id of a cut
+    `target_tokens` asks for a compaction down to it whatever the level, and `force` for one down to the policy's own
+    target, which is then remembered as usual. `hint` turns the archive id of a cut
     text into words for the reader of the prompt, None where the reader can't reach the archive.
     """
 
@@ -60,6 +61,7 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     window: int | None = None
     target_tokens: int | None = None
+    force: bool = False
     now: float = 0.0
     archive_key: bytes = field(default=b"", repr=False)
     hint: Callable[[str], str] | None = None

@@ -196,9 +196,10 @@ class Engine:
         if base.conversation.hands_off or call.policy.mode == "off":
             return base
         # A window that is only a guess never triggers anything: the provider's refusal will.
-        if base.info.source == "default" and not explicit:
+        asked = explicit or call.force
+        if base.info.source == "default" and not asked:
             return base
-        if not explicit and level < Level.COMPRESS:
+        if not asked and level < Level.COMPRESS:
             if level == Level.WARNING and "truncate" in call.policy.steps.get(Level.WARNING, ()):
                 return (yield from self._truncate_new(call, state))
             return base
@@ -262,7 +263,7 @@ class Engine:
         else:
             limit = min(policy.target_tokens(level, total=info.window, before=usage.value), admitted(info, policy))
             target = max(1, int(limit / (1 + usage.margin / max(1, usage.value)) / scale))
-            steps = policy.steps.get(level, ())
+            steps = policy.steps.get(max(level, Level.COMPRESS), ())
         keep = None
         if policy.literal_window and not explicit:
             keep = policy.emergency_keep_messages if level >= Level.EMERGENCY else policy.keep_messages

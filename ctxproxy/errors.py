@@ -5,6 +5,7 @@ CtxProxyError
 ├── WireFormatError        a request is not of the API that it claims to be
 ├── SummaryError           a summary could not be made or is not usable
 ├── LedgerError            a store of compactions or originals failed
+├── GateError              a gate does not allow a spawn
 └── ContextOverflowError   the prompt does not fit the model's window
 """
 
@@ -16,6 +17,7 @@ __all__ = [
     "ConfigError",
     "ContextOverflowError",
     "CtxProxyError",
+    "GateError",
     "LedgerError",
     "OverflowReason",
     "SummaryError",
@@ -50,6 +52,17 @@ class SummaryError(CtxProxyError):
 
 class LedgerError(CtxProxyError):
     """A store of compactions or originals failed. No request fails because of it."""
+
+
+class GateError(CtxProxyError):
+    """A gate does not allow a spawn. `result` is its GateResult."""
+
+    def __init__(self, message: str, *, result: object = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), str(self), {"result": self.result})
 
 
 class ContextOverflowError(CtxProxyError):

@@ -56,7 +56,12 @@ class CompressResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """Whether a spawn is allowed, and what was or has to be done. Tokens; cost in USD."""
+    """Whether a spawn is allowed, and what was or has to be done. Tokens; cost in USD.
+
+    `context_usage` and `current_usage` are both the usage after what was done, `cost_estimate` and `estimated_cost`
+    both the cost of the spawn: the design has both names. `warmth` and `plan` are what to hand over to the agent,
+    where they were given.
+    """
 
     allowed: bool
     message: str | None = None
@@ -69,6 +74,8 @@ class GateResult:
     estimated_cost: float | None = None
     cost_estimate: float | None = None
     warnings: tuple[str, ...] = ()
+    warmth: Mapping[str, Any] | None = None
+    plan: str | None = None
 
 
 def check_context_triggers(

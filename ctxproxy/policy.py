@@ -13,9 +13,10 @@ from typing import Literal
 from ctxproxy.budget import SHARES, Level, Thresholds
 from ctxproxy.errors import ConfigError
 
-__all__ = ["PRESETS", "FreshTail", "Limit", "Mode", "Policy", "Step", "preset"]
+__all__ = ["PRESETS", "Allocations", "FreshTail", "Limit", "Mode", "Policy", "Step", "Tags", "preset"]
 
 Mode = Literal["off", "observe", "compact"]
+Allocations = Literal["compaction", "spawn"]
 Step = Literal["truncate", "prune", "window", "summarize", "facts", "prioritize"]
 
 
@@ -45,12 +46,26 @@ class FreshTail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tags:
+    """Names of the tags (`<plan>...</plan>`) around a plan and around warmth in a message's text."""
+
+    plan: tuple[str, ...] = ("plan",)
+    warmth: tuple[str, ...] = ("warmth",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All rules of compaction. Shares are of the budget total; `None` switches a limit off."""
+    """All rules of compaction. Shares are of the budget total; `None` switches a limit off.
+
+    `allocations` says when a plan and warmth over their shares are compressed to them: with the next compaction, or
+    before every spawn.
+    """
 
     mode: Mode = "compact"
     thresholds: Thresholds = Thresholds()
     shares: Mapping[str, float] = field(default_factory=lambda: SHARES)
+    allocations: Allocations = "compaction"
+    tags: Tags = Tags()
     target: float = 0.70
     emergency_target: float = 0.60
     overflow_target: float = 0.60
@@ -104,6 +119,7 @@ _GRID = Policy(
     relative_reduction=0.20,
     literal_window=True,
     preserve_decisions=True,
+    allocations="spawn",
 )
 
 PRESETS: Mapping[str, Policy] = MappingProxyType(

@@ -134,6 +134,7 @@ class Runtime:
         policy: Policy | None = None,
         window: int | None = None,
         target_tokens: int | None = None,
+        force: bool = False,
         rules: Rules | None = None,
     ) -> Call:
         """A request for the engine."""
@@ -147,6 +148,7 @@ class Runtime:
             headers=headers or {},
             window=window,
             target_tokens=target_tokens,
+            force=force,
             now=self.clock(),
             archive_key=hashlib.blake2b(account.encode(), key=self.secret, digest_size=32).digest(),
             hint=self.hint,

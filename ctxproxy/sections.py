@@ -183,6 +183,18 @@ def _limit(limit: Limit) -> LimitSettings:
     return LimitSettings(tokens=None if limit.tokens == NO_CAP else limit.tokens, share=limit.share)
 
 
+class TagSettings(Section):
+    plan: list[str] = list(_DEFAULT.tags.plan)
+    warmth: list[str] = list(_DEFAULT.tags.warmth)
+
+
+def _field(value: Any) -> Any:
+    """A value as the policy has it."""
+    if value is None:
+        return NO_CAP
+    return tuple(cast("list[str]", value)) if isinstance(value, list) else value
+
+
 class PolicySettings(Section):
     """Changes to a policy. A key that is not given changes nothing, whatever its default here says."""
 
@@ -215,6 +227,8 @@ class PolicySettings(Section):
     max_retries: Count = _DEFAULT.max_retries
     tpm_compaction: bool = _DEFAULT.tpm_compaction
     shares: ShareSettings = ShareSettings()
+    allocations: Literal["compaction", "spawn"] = _DEFAULT.allocations
+    tags: TagSettings = TagSettings()
 
     @model_validator(mode="before")
     @classmethod
@@ -236,7 +250,7 @@ class PolicySettings(Section):
                 changes[name] = MappingProxyType({**policy.shares, **given})
             elif isinstance(value, Section):
                 given = {n: getattr(value, n) for n in value.model_fields_set}
-                changes[name] = replace(old, **{n: NO_CAP if v is None else v for n, v in given.items()})
+                changes[name] = replace(old, **{n: _field(v) for n, v in given.items()})
             else:
                 changes[name] = tuple(cast("list[str]", value)) if isinstance(value, list) else value
         if "target" in changes:  # a lower target must not leave the stricter levels with a higher one

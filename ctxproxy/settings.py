@@ -312,7 +312,9 @@ def _policy_values(policy: Policy) -> dict[str, Any]:
             continue
         value = getattr(policy, name)
         if is_dataclass(value) and not isinstance(value, type):
-            found[name] = {f.name: None if (v := getattr(value, f.name)) == NO_CAP else v for f in fields(value)}
+            found[name] = {
+                f.name: None if (v := getattr(value, f.name)) == NO_CAP else _plain(v) for f in fields(value)
+            }
         elif isinstance(value, Mapping):
             items = cast("Mapping[Level | str, Any]", value).items()
             found[name] = {k.name.lower() if isinstance(k, Level) else k: _plain(v) for k, v in items}

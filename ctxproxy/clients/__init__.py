@@ -32,6 +32,8 @@ def wrap(
     window: int | None = None,
     runtime: Runtime | None = None,
     mode: Mode | None = None,
+    session: str = "",
+    agent: str = "",
 ) -> _Client:
     """A client of the same class that keeps its conversations inside the model's window.
 
@@ -46,13 +48,15 @@ def wrap(
         window: tokens of the model's window; None to look it up by the model's name.
         runtime: memory, archive and settings to share with other clients; a new one by default.
         mode: `off`, `observe` (measure and report only) or `compact`.
+        session, agent: names in the event log; without a session name each conversation is one.
 
     Raises:
         TypeError: it is none of these clients.
         ConfigError: there is no such preset.
     """
     if is_http_client(client):
-        return through(client, Seam(policy=policy, window=window, runtime=runtime, mode=mode))
+        seam = Seam(policy=policy, window=window, runtime=runtime, mode=mode, session=session, agent=agent)
+        return through(client, seam)
     roots = {kind.__module__.partition(".")[0] for kind in type(client).__mro__}
     sdk = next((name for name in _SDKS if name in roots), None)
     if sdk is None or not is_http_client(getattr(client, "_client", None)):
@@ -62,7 +66,8 @@ def wrap(
         )
     from ctxproxy.clients.dropin import rewrapped
 
-    return rewrapped(client, Seam(policy=policy, window=window, runtime=runtime, mode=mode, sdk=sdk))
+    seam = Seam(policy=policy, window=window, runtime=runtime, mode=mode, sdk=sdk, session=session, agent=agent)
+    return rewrapped(client, seam)
 
 
 def http_client(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ctxproxy.monitor.events import Event
@@ -13,6 +13,7 @@ __all__ = ["Listener", "Monitor"]
 
 _log = logging.getLogger("ctxproxy")
 Listener = Callable[[Event], None]
+_MOST_SESSIONS = 10_000  # whose costs are remembered
 
 
 class Monitor:
@@ -27,11 +28,13 @@ class Monitor:
         self._listeners: tuple[Listener, ...] = tuple(listeners)
         self._lock = threading.Lock()
         self._failed: set[int] = set()
+        self._spent: OrderedDict[str, dict[str, float]] = OrderedDict()
 
     def emit(self, *events: Event) -> None:
         """Record events."""
         with self._lock:
             self._events.extend(events)
+            self._charge(events)
             listeners = self._listeners
         for listener in listeners:
             for event in events:
@@ -55,10 +58,27 @@ class Monitor:
 
     def recall(self, events: Iterable[Event]) -> None:
         """Put events of an earlier process ahead of those of this one, without telling the listeners."""
+        events = tuple(events)
         with self._lock:
+            self._charge(events)
             newer = list(self._events)
             self._events.clear()
             self._events.extend([*events, *newer])
+
+    def spent(self, session: str, agent: str | None = None) -> float:
+        """USD that the requests of a session cost so far, or those of one agent of it, as far as prices are known."""
+        with self._lock:
+            agents = self._spent.get(session, {})
+            return sum(agents.values()) if agent is None else agents.get(agent, 0.0)
+
+    def _charge(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.type == "request" and event.cost and event.session:
+                agents = self._spent.setdefault(event.session, {})
+                agents[event.agent] = agents.get(event.agent, 0.0) + event.cost
+                self._spent.move_to_end(event.session)
+                if len(self._spent) > _MOST_SESSIONS:
+                    self._spent.popitem(last=False)
 
     def events(self, *, session: str | None = None, account: str | None = None) -> Sequence[Event]:
         """The events that are kept, oldest first; of one session or one account if given."""
