@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from ctxproxy.clients.anthropic import Anthropic, AsyncAnthropic
     from ctxproxy.clients.openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI, OpenAI
     from ctxproxy.compaction import Compaction, CompactReason
+    from ctxproxy.compressors import (
+        TruncatedResult,
+        calculate_fresh_tail_budget,
+        calculate_priority_score,
+        prioritized_compress,
+        prune_tool_outputs,
+        sliding_window_compress,
+        summarize_compress,
+        truncate_tool_output,
+    )
     from ctxproxy.effects import Report
     from ctxproxy.errors import (
         ConfigError,
@@ -39,16 +49,6 @@ if TYPE_CHECKING:
     from ctxproxy.guarding import guard
     from ctxproxy.loop import compact, measure
     from ctxproxy.policy import Policy
-    from ctxproxy.seeds import (
-        TruncatedResult,
-        calculate_fresh_tail_budget,
-        calculate_priority_score,
-        prioritized_compress,
-        prune_tool_outputs,
-        sliding_window_compress,
-        summarize_compress,
-        truncate_tool_output,
-    )
     from ctxproxy.session import Checkpoint, Session
     from ctxproxy.strategies.plan import compress_plan
     from ctxproxy.strategies.warmth import compress_warmth
@@ -133,11 +133,11 @@ _HOME = {
     "SummaryError": "errors",
     "TokenBudget": "budget",
     "TriggerResult": "gate",
-    "TruncatedResult": "seeds",
+    "TruncatedResult": "compressors",
     "WireFormatError": "errors",
     "budget_gate": "gate",
-    "calculate_fresh_tail_budget": "seeds",
-    "calculate_priority_score": "seeds",
+    "calculate_fresh_tail_budget": "compressors",
+    "calculate_priority_score": "compressors",
     "check_context_triggers": "gate",
     "combined_gate_check": "gate",
     "compact": "loop",
@@ -152,12 +152,12 @@ _HOME = {
     "last_report": "clients",
     "measure": "loop",
     "prepare_warmth_for_transfer": "gate",
-    "prioritized_compress": "seeds",
-    "prune_tool_outputs": "seeds",
+    "prioritized_compress": "compressors",
+    "prune_tool_outputs": "compressors",
     "runtime_of": "clients",
-    "sliding_window_compress": "seeds",
-    "summarize_compress": "seeds",
-    "truncate_tool_output": "seeds",
+    "sliding_window_compress": "compressors",
+    "summarize_compress": "compressors",
+    "truncate_tool_output": "compressors",
     "wrap": "clients",
 }
 

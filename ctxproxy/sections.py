@@ -24,6 +24,7 @@ __all__ = [
     "NO_CAP",
     "SECRET",
     "ArchiveSettings",
+    "GateSettings",
     "LedgerSettings",
     "LimitsSettings",
     "LoggingSettings",
@@ -315,6 +316,10 @@ class LoggingSettings(Section):
     log_file: Annotated[str, Field(min_length=1)] | None = None
     max_bytes: Bytes = 16 << 20
     keep: Count = 3
+
+
+class GateSettings(Section):
+    cost_limit: Annotated[float, Field(ge=0)] | None = None
 
 
 class ServerSettings(Section):

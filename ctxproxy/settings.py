@@ -29,6 +29,7 @@ from ctxproxy.sections import (
     NO_CAP,
     SECRET,
     ArchiveSettings,
+    GateSettings,
     LedgerSettings,
     LimitsSettings,
     LoggingSettings,
@@ -66,6 +67,7 @@ class Settings(Section):
     limits: LimitsSettings = LimitsSettings()
     measuring: MeasuringSettings = MeasuringSettings()
     logging: LoggingSettings = LoggingSettings()
+    gate: GateSettings = GateSettings()
     server: ServerSettings = ServerSettings()
     _sources: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
     _lenient: bool = PrivateAttr(default=False)  # the event log is one that nobody asked for

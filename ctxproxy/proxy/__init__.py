@@ -13,6 +13,7 @@ from ctxproxy.config import Settings
 from ctxproxy.policy import Policy
 from ctxproxy.proxy.access import Access
 from ctxproxy.proxy.app import App, new_session
+from ctxproxy.proxy.gate import gate_route
 from ctxproxy.proxy.relay import Relay
 from ctxproxy.proxy.server import address, background, bind, run
 from ctxproxy.proxy.upstreams import Upstream, Upstreams
@@ -122,7 +123,10 @@ def make_app(
             accounts=lambda headers: settings.account(headers, secret=runtime.secret),
         )
 
-    return App(make=make, access=access or _access(settings), ready=ready)
+    access = access or _access(settings)
+    gate = gate_route(lambda: app.relay.runtime if app.relay is not None else None, settings, access)
+    app = App(make=make, access=access, ready=ready, routes={"/ctxproxy/gate": gate})
+    return app
 
 
 def _access(settings: Settings) -> Access:

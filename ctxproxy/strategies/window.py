@@ -50,7 +50,8 @@ def window(draft: Draft, *, keep: int | None = None, facts: bool = True) -> Draf
     groups = candidates(draft)
     if keep is not None:
         edge = max(0, len(draft.messages) - keep)
-        groups = [g for g in groups if g.start < edge]
+        # The number says what stays, whatever the fresh tail would be.
+        groups = [g for g in draft.groups if g.start < edge and not draft.keep.intersection(g)]
         return (
             noted(draft.drop_all(groups, f"older than the newest {keep} messages"), facts=facts).done("window")
             if groups
