@@ -24,6 +24,7 @@ class Monitor:
 
     def __init__(self, *, keep: int = 10_000, listeners: Iterable[Listener] = ()) -> None:
         self._events: deque[Event] = deque(maxlen=keep)
+        self._count = 0
         self._listeners: tuple[Listener, ...] = tuple(listeners)
         self._lock = threading.Lock()
         self._failed: set[int] = set()
@@ -32,6 +33,7 @@ class Monitor:
         """Record events."""
         with self._lock:
             self._events.extend(events)
+            self._count += len(events)
             listeners = self._listeners
         for listener in listeners:
             for event in events:
@@ -56,9 +58,20 @@ class Monitor:
     def recall(self, events: Iterable[Event]) -> None:
         """Put events of an earlier process ahead of those of this one, without telling the listeners."""
         with self._lock:
-            newer = list(self._events)
+            newer, older = list(self._events), list(events)
             self._events.clear()
-            self._events.extend([*events, *newer])
+            self._events.extend([*older, *newer])
+            self._count += len(older)
+
+    def since(self, after: int) -> tuple[int, Sequence[Event]]:
+        """The events behind the first `after` ones, as far as they are kept, and how many there were in all.
+
+        A number that was never reached is one of an earlier process: all events are new then.
+        """
+        with self._lock:
+            found, count = tuple(self._events), self._count
+        new = count - after if 0 <= after <= count else count
+        return count, found[max(0, len(found) - new) :] if new else ()
 
     def events(self, *, session: str | None = None, account: str | None = None) -> Sequence[Event]:
         """The events that are kept, oldest first; of one session or one account if given."""
