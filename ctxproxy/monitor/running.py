@@ -9,12 +9,14 @@ import json
 import logging
 import os
 import secrets
+import signal
+import threading
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ctxproxy.stores import state_folder
 
@@ -46,12 +48,31 @@ def announced(url: str, token: str | None, *, env: Mapping[str, str] | None = No
             json.dump(value, file)
     except OSError as error:
         _log.warning("`ctxproxy status` will need --url and --token: %s: %s", error.filename, error.strerror)
+    before = _on_end(path)
     try:
         yield path
     finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
         if path is not None:
             with suppress(OSError):
                 path.unlink()
+
+
+def _on_end(path: Path | None) -> Any:
+    """Remove the file on SIGTERM too: the server ends its process by that signal, past every `finally`."""
+    if path is None or threading.current_thread() is not threading.main_thread():
+        return None
+
+    def leave(number: int, _: object) -> None:
+        with suppress(OSError):
+            path.unlink()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return None  # whoever has a handler ends the process in an orderly way
+    return signal.signal(signal.SIGTERM, leave)
 
 
 def running(*, env: Mapping[str, str] | None = None) -> list[Running]:

@@ -122,7 +122,7 @@ def compaction(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "bold",
     )
     if not found["edits"]:
-        yield "Its texts are not kept any more.", "dim"
+        yield "Its texts are not kept any more: a newer compaction took its place, or the ledger was in memory.", "dim"
     for edit in found["edits"]:
         yield "", ""
         yield clean(edit["words"]), "bold"
