@@ -42,7 +42,8 @@ class Entry:
     @property
     def size(self) -> int:
         """Bytes that the entry holds, roughly."""
-        return 256 + sum(len(item) if isinstance(item, bytes) else 8 for item in self.items)
+        texts = sum(len(edit.get("text") or "") for edit in self.compaction.edits)
+        return 256 + texts + sum(len(item) if isinstance(item, bytes) else 8 for item in self.items)
 
 
 class Ledger(Protocol):
@@ -54,6 +55,10 @@ class Ledger(Protocol):
 
     def remember(self, entry: Entry) -> None:
         """Keep an entry."""
+        ...
+
+    def find(self, scope: str, id: str) -> Entry | None:
+        """The entry of a compaction, None where it is not there (or belongs to another scope)."""
         ...
 
     def forms(self, scope: str, first: bytes, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
@@ -114,6 +119,11 @@ class MemoryLedger:
             self._entries[key] = (*kept, entry)
             self._entries.move_to_end(key)
             self._make_room()
+
+    def find(self, scope: str, id: str) -> Entry | None:
+        with self._lock:
+            entries = [entry for key, found in self._entries.items() if key[0] == scope for entry in found]
+        return next((entry for entry in reversed(entries) if entry.compaction.id == id), None)
 
     def forms(self, scope: str, first: bytes, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         with self._lock:

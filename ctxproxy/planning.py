@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from ctxproxy import rawjson
 from ctxproxy.budget import Level, Usage
@@ -176,6 +177,7 @@ def finish(
         exchanges_cut=cut,
         messages_cut=len(dropped),
         archived=tuple(o.id for o in plan.originals),
+        edits=_detailed(plan),
         at=call.now,
         cost_saved=-weighed.once if weighed else None,
         payback=weighed.payback if weighed and weighed.payback != float("inf") else None,
@@ -206,6 +208,24 @@ def finish(
         ),
         entry,
     )
+
+
+def _detailed(plan: Plan) -> tuple[dict[str, Any], ...]:
+    """The edits as plain values, each with the text that it put in and the archive id of what it took out."""
+    texts = iter([original.id for original in plan.originals if original.kind == "output"])
+    dropped = next((original.id for original in plan.originals if original.kind == "messages"), None)
+    found: list[dict[str, Any]] = []
+    for edit, told in zip(plan.edits, describe(plan.edits), strict=True):
+        more: dict[str, Any] = {}
+        if isinstance(edit, Replace):
+            # A lone surrogate has no form in a store.
+            more = {"text": edit.text.encode("utf-8", "replace").decode(), "archive": next(texts, None)}
+        elif isinstance(edit, Note):
+            more = {"text": edit.text.encode("utf-8", "replace").decode()}
+        elif isinstance(edit, Drop):
+            more = {"archive": dropped}
+        found.append({**told, **more})
+    return tuple(found)
 
 
 def render(reader: Reader, items: Sequence[Item], conversation: Conversation, wire: Wire) -> tuple[Message, ...]:

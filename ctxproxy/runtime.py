@@ -79,6 +79,7 @@ class Runtime:
         self.store_faults = 0
         self._catalogue: Mapping[str, Any] | None = None
         self._warned: set[str] = set()
+        self._caching: set[tuple[str, str]] = set()
         self._infos: dict[tuple[object, ...], ModelInfo] = {}
         self._families: dict[str, tuple[str, Counter]] = {}
         self.engine = Engine(reader=Reader(counter_for=self.counter_for), models=self.model, served=served)
@@ -166,12 +167,28 @@ class Runtime:
             if finished.outcome is not None:
                 seen = self.engine.observe(finished.call, finished.outcome, usage, stop=stop)
             told = replace(finished, spent=seen.spent)
-            self.monitor.emit(*events_of(told, session=session_of(told, secret=self.secret)))
+            self.monitor.emit(
+                *events_of(
+                    told,
+                    session=session_of(told, secret=self.secret),
+                    ended=self.clock(),
+                    truncated=seen.truncated,
+                    caches=self._caches(told),
+                )
+            )
         except Exception:
             _log.exception("a fault in ctxproxy; the usage of an answer is not used")
         if seen.truncated:
             self._warn_of_truncation(finished, seen)
         return seen
+
+    def _caches(self, finished: Finished) -> bool:
+        """Whether this model's prompts were ever found in a cache of this upstream."""
+        report = finished.outcome.report if finished.outcome else None
+        key = (finished.call.upstream, report.model if report else "")
+        if (finished.spent.cached or finished.spent.written) and len(self._caching) < 1_024:
+            self._caching.add(key)
+        return key in self._caching
 
     def _warn_of_truncation(self, finished: Finished, seen: Observed) -> None:
         report = finished.outcome.report if finished.outcome else None

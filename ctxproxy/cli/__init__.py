@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ctxproxy.cli import config, demo, log, offline, run, serve
+from ctxproxy.cli import config, demo, log, offline, run, serve, watch
 from ctxproxy.errors import ConfigError, ContextOverflowError, CtxProxyError, WireFormatError
 
 __all__ = ["app", "main"]
@@ -26,7 +26,13 @@ app = typer.Typer(
 app.command()(serve.serve)
 app.command(context_settings={"allow_interspersed_args": False})(run.run)
 app.command()(demo.demo)
+app.command()(watch.status)
+app.command()(watch.top)
 app.command()(log.log)
+app.command()(watch.show)
+app.command()(watch.restore)
+app.command()(watch.stats)
+app.command()(watch.dashboard)
 app.command()(offline.measure)
 app.command()(offline.explain)
 app.command()(offline.compact)

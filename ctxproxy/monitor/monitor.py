@@ -25,6 +25,7 @@ class Monitor:
 
     def __init__(self, *, keep: int = 10_000, listeners: Iterable[Listener] = ()) -> None:
         self._events: deque[Event] = deque(maxlen=keep)
+        self._count = 0
         self._listeners: tuple[Listener, ...] = tuple(listeners)
         self._lock = threading.Lock()
         self._failed: set[int] = set()
@@ -35,6 +36,7 @@ class Monitor:
         with self._lock:
             self._events.extend(events)
             self._charge(events)
+            self._count += len(events)
             listeners = self._listeners
         for listener in listeners:
             for event in events:
@@ -61,9 +63,20 @@ class Monitor:
         events = tuple(events)
         with self._lock:
             self._charge(events)
-            newer = list(self._events)
+            newer, older = list(self._events), list(events)
             self._events.clear()
-            self._events.extend([*events, *newer])
+            self._events.extend([*older, *newer])
+            self._count += len(older)
+
+    def since(self, after: int) -> tuple[int, Sequence[Event]]:
+        """The events behind the first `after` ones, as far as they are kept, and how many there were in all.
+
+        A number that was never reached is one of an earlier process: all events are new then.
+        """
+        with self._lock:
+            found, count = tuple(self._events), self._count
+        new = count - after if 0 <= after <= count else count
+        return count, found[max(0, len(found) - new) :] if new else ()
 
     def spent(self, session: str, agent: str | None = None) -> float:
         """USD that the requests of a session cost so far, or those of one agent of it, as far as prices are known."""

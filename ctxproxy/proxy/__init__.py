@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import socket
 import threading
 from collections.abc import Callable, Generator
@@ -10,8 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from ctxproxy.config import Settings
+from ctxproxy.monitor.running import announced
 from ctxproxy.policy import Policy
 from ctxproxy.proxy.access import Access
+from ctxproxy.proxy.admin import Admin
 from ctxproxy.proxy.app import App, new_session
 from ctxproxy.proxy.gate import gate_route
 from ctxproxy.proxy.relay import Relay
@@ -41,8 +44,12 @@ def serve(settings: Settings, *, prepare: Callable[[Settings], None] | None = No
         if settings.server.workers > 1:
             if settings.ledger.url == "memory":
                 _log.warning("each worker has a ledger of its own: conversations do not stick (setting: ledger.url)")
-            return supervise(work, settings.given(), sock, prepare, count=settings.server.workers)
-        return run(lambda ready: make_app(_logged(settings), access=access, ready=ready), sock, warm=_warm)
+            given = settings.given()
+            given["server"] = {**given.get("server", {}), "token": access.token}
+            with announced(address(sock), access.token):
+                return supervise(work, given, sock, prepare, count=settings.server.workers)
+        with announced(address(sock), access.token):
+            return run(lambda ready: make_app(_logged(settings), access=access, ready=ready), sock, warm=_warm)
 
 
 def _logged(settings: Settings) -> Settings:
@@ -56,7 +63,7 @@ def private(settings: Settings) -> Generator[tuple[App, str]]:
     Raises:
         ConfigError: a setting is wrong.
     """
-    access = Access(token_as_key=False)
+    access = Access(token=secrets.token_urlsafe(24), token_as_key=False)
     with (
         bind("127.0.0.1", 0) as sock,
         background(lambda ready: make_app(_logged(settings), access=access, ready=ready), sock) as app,
@@ -123,9 +130,15 @@ def make_app(
             accounts=lambda headers: settings.account(headers, secret=runtime.secret),
         )
 
+    async def make_watched() -> Relay:
+        relay = await make()
+        admin.watch(relay.runtime.monitor)
+        return relay
+
     access = access or _access(settings)
     gate = gate_route(lambda: app.relay.runtime if app.relay is not None else None, settings, access)
-    app = App(make=make, access=access, ready=ready, routes={"/ctxproxy/gate": gate})
+    admin = Admin(settings=settings, access=access, relay=lambda: app.relay)
+    app = App(make=make_watched, access=access, ready=ready, routes={**admin.routes(), "/ctxproxy/gate": gate})
     return app
 
 
@@ -133,7 +146,8 @@ def _access(settings: Settings) -> Access:
     return Access(
         host=settings.server.host,
         allowed_hosts=tuple(settings.server.allowed_hosts),
-        token=settings.server.token,
+        # Without one in the settings a new one for each start, which the CLI finds in the state folder.
+        token=settings.server.token or (secrets.token_urlsafe(24) if settings.server.loopback else None),
         token_as_key=any(upstream.key for upstream in settings.upstreams.values()),
     )
 

@@ -36,7 +36,8 @@ def new_session(*, connect_seconds: float = 10.0) -> aiohttp.ClientSession:
 
 
 class App:
-    """Routes requests. `routes` are the paths under `/ctxproxy/` and the health checks; a path may take `GET` only.
+    """Routes requests. `routes` are the paths under `/ctxproxy/` and the health checks; one that ends with
+    a slash takes what lies directly under it.
 
     Args:
         make: makes the relay when the server starts, since its client session belongs to the running loop.
@@ -79,7 +80,7 @@ class App:
             await respond(send, 200 if ok else 503, {"status": "ok" if ok else "starting"})
             return
         if path.startswith("/ctxproxy/") or path == "/ctxproxy":
-            route = self._routes.get(path)
+            route = self._routes.get(path) or self._routes.get(path[: path.rfind("/") + 1])
             if route is None:
                 await respond(send, 404, {"error": {"message": f"ctxproxy has no {path}", "type": "not_found"}})
             else:

@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,6 +114,21 @@ class SqliteStore:
         if rows and abs(now - rows[0][2]) > self._grace / 2:
             self._touch(rows[0][1], now)
         return tuple(entry for entry in found if entry is not None)
+
+    def find(self, scope: str, id: str) -> Entry | None:
+        """The entry of a compaction, None where it is not there or belongs to another scope. Reads all of the scope."""
+        with self._db.read() as db:
+            rows = db.execute(
+                "SELECT data FROM entries JOIN conversations c ON c.id = conversation"
+                " WHERE c.scope = ? AND instr(data, CAST(? AS BLOB)) > 0 ORDER BY entries.id DESC LIMIT 64",
+                (scope, id),
+            ).fetchall()
+        for (data,) in rows:
+            with suppress(LedgerError):
+                entry = decode(data)
+                if entry.compaction.id == id:
+                    return entry
+        return None
 
     def _load(self, db: sqlite3.Connection, cache: EntryCache, id: int) -> Entry | None:
         row = db.execute("SELECT data FROM entries WHERE id = ?", (id,)).fetchone()
