@@ -69,8 +69,8 @@ def _ask(
     if call.wire.api not in DIALECTS:
         return None
     seconds = call.policy.summary_wait
-    # A call may go on behind a request that stopped waiting for it.
-    flight = summaries.begin(key, rest, now=call.now, seconds=4 * seconds)
+    # Who holds the place gives it back after `seconds` at the latest; only a process that died does not.
+    flight = summaries.begin(key, rest, now=call.now, seconds=2 * seconds)
     if flight is None:
         if not wait:
             return None
