@@ -60,5 +60,7 @@ def report_headers(report: Report | None, *, id: str, overhead_ms: float) -> dic
             found["strategies"] = ",".join(report.strategies)
         if report.replayed:
             found["replayed"] = "1"
+        if report.cost_saved is not None and report.changed:
+            found["cost-saved"] = f"{report.cost_saved:.6f}"
     found["overhead-ms"] = f"{overhead_ms:.2f}"
     return {f"x-ctxproxy-{name}": value for name, value in found.items()}

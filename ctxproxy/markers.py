@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from ctxproxy import rawjson
+from ctxproxy.errors import WireFormatError
 from ctxproxy.rawjson import Path
 
 __all__ = ["MARKERS", "bare", "carry"]
@@ -21,14 +22,17 @@ _LISTS = ("content", "output")  # where blocks stand; a call's arguments may hol
 
 
 def bare(raw: bytes) -> bytes:
-    """The message without its cache markers; the same object where it has none."""
+    """The message without its cache markers; the same object where it has none, or can't be edited safely."""
     for needle in _NEEDLES:  # not any(...): this runs for every message of a replayed request
         if needle in raw:
             break
     else:
         return raw
-    paths = list(_paths(rawjson.load(raw)))
-    return rawjson.delete(raw, paths) if paths else raw
+    try:
+        paths = list(_paths(rawjson.load(raw)))
+        return rawjson.delete(raw, paths) if paths else raw
+    except WireFormatError:  # a name twice
+        return raw
 
 
 def carry(form: bytes, raw: bytes) -> bytes:
@@ -43,13 +47,16 @@ def carry(form: bytes, raw: bytes) -> bytes:
         return raw
     if plain is raw:
         return form
-    value, target = rawjson.load(raw), rawjson.load(form)
-    for path in _paths(value):
-        holder = _at(target, path[:-1])
-        if not isinstance(holder, dict):
-            return raw
-        block = rawjson.put(rawjson.at(form, path[:-1]), str(path[-1]), rawjson.dump(_at(value, path)))
-        form = rawjson.replace(form, path[:-1], block)
+    try:
+        value, target = rawjson.load(raw), rawjson.load(form)
+        for path in _paths(value):
+            holder = _at(target, path[:-1])
+            if not isinstance(holder, dict):
+                return raw
+            block = rawjson.put(rawjson.at(form, path[:-1]), str(path[-1]), rawjson.dump(_at(value, path)))
+            form = rawjson.replace(form, path[:-1], block)
+    except WireFormatError:
+        return raw
     return form
 
 

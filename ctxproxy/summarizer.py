@@ -20,6 +20,8 @@ from ctxproxy.wire.base import Reader
 
 __all__ = ["prepare_ahead", "summary_for"]
 
+_PATIENCE = 4  # times policy.summary_wait
+
 
 def summary_for(
     reader: Reader, summaries: Summaries, call: Call, base: Prepared, current: Conversation, steps: Sequence[Step]
@@ -68,9 +70,10 @@ def _ask(
     key, rest = talk_of(call, conversation), conversation.messages[conversation.head :]
     if call.wire.api not in DIALECTS:
         return None
-    seconds = call.policy.summary_wait
-    # A call may go on behind a request that stopped waiting for it.
-    flight = summaries.begin(key, rest, now=call.now, seconds=4 * seconds)
+    # In the background nobody waits, and a slow model may take its time.
+    seconds = call.policy.summary_wait * (1 if wait else _PATIENCE)
+    # Who holds the place gives it back after `seconds` at the latest; only a process that died does not.
+    flight = summaries.begin(key, rest, now=call.now, seconds=2 * seconds)
     if flight is None:
         if not wait:
             return None
@@ -79,13 +82,20 @@ def _ask(
     try:
         if not summaries.may_ask(key, now=call.now):
             return None
-        return (yield from _new(reader, summaries, call, base, current, previous))
+        return (yield from _new(reader, summaries, call, base, current, previous, seconds=seconds))
     finally:
         summaries.end(key, flight)
 
 
 def _new(
-    reader: Reader, summaries: Summaries, call: Call, base: Prepared, current: Conversation, previous: Summary | None
+    reader: Reader,
+    summaries: Summaries,
+    call: Call,
+    base: Prepared,
+    current: Conversation,
+    previous: Summary | None,
+    *,
+    seconds: float,
 ) -> Generator[Effect, Any, Summary | None]:
     conversation, info = base.conversation, base.info
     key, rest = talk_of(call, conversation), conversation.messages[conversation.head :]
@@ -94,7 +104,7 @@ def _new(
     try:
         room = admitted(info, call.policy)
         body = summary_request(call, conversation, current, room=room, limit=limit, previous=previous, count=count)
-        answer: Answer | None = yield Summarize((call.scope, prefix_digest(rest)), body, call.policy.summary_wait)
+        answer: Answer | None = yield Summarize((call.scope, prefix_digest(rest)), body, seconds)
         summary = read_summary(call, conversation, answer, limit=limit, count=count)
     except (SummaryError, WireFormatError):
         summaries.failed(key, now=call.now)

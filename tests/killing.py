@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import yaml
 from flipping import Client
 from provider import FakeProvider
-from running import running
+from running import ROOT
 
 from ctxproxy.stores import SqliteStore
 
@@ -39,34 +45,72 @@ class Result:
 
 
 def kill_often(
-    folder: Path, *, kills: int, seed: int, workers: int = 1, say: Callable[[str], object] = lambda _: None
+    folder: Path, *, kills: int, seed: int, longest: float = 1.2, say: Callable[[str], object] = lambda _: None
 ) -> Result:
-    """Run the proxy `kills` times under the load of some clients, kill it each time, and check its store."""
+    """Run the proxy `kills` times under the load of some clients, kill it each time, and check its store.
+
+    `longest` are the seconds after which it is killed at the latest.
+    """
     moments, result, lock = random.Random(seed), Result(), threading.Lock()
     store_path = folder / "state" / "ctxproxy" / "ledger.sqlite"
     clients = [_Talk(i) for i in range(_CLIENTS)]
-    with FakeProvider(window=WINDOW) as provider:
+    with FakeProvider(window=WINDOW) as provider, _proxies(folder, provider.base_url) as start:
         for _ in range(kills):
             stop = threading.Event()
-            sections = {"policy": {"summaries": False}, "archive": {"hint": "original {id}"}}
-            with running(provider.base_url, folder, window=WINDOW, workers=workers, **sections) as proxy:
-                threads = [
-                    threading.Thread(target=talk.load, args=(proxy.url, stop, result, lock), daemon=True)
-                    for talk in clients
-                ]
-                for thread in threads:
-                    thread.start()
-                time.sleep(moments.uniform(0.02, 1.4))  # a random moment is what this is about
-                proxy.kill()
-                stop.set()
-                for thread in threads:
-                    thread.join(30)
+            pid, url = start()
+            threads = [
+                threading.Thread(target=talk.load, args=(url, stop, result, lock), daemon=True) for talk in clients
+            ]
+            for thread in threads:
+                thread.start()
+            time.sleep(moments.uniform(0.0, longest))  # a random moment is what this is about
+            os.kill(pid, signal.SIGKILL)
+            stop.set()
+            for thread in threads:
+                thread.join(30)
             result.kills += 1
             _check(store_path, provider, result)
-            say(f"{result.kills} kills, {result.sent} requests, {len(result.mentioned)} originals mentioned")
+            said = f"{result.kills} kills, {result.sent} requests, {len(result.mentioned)} originals mentioned"
+            say(f"{said}, {len(result.problems)} problems")
         result.problems += [f"the provider refused: {v}" for v in provider.violations]
         result.problems += [f"the provider failed: {e!r}" for e in provider.errors]
     return result
+
+
+@contextmanager
+def _proxies(folder: Path, upstream: str) -> Iterator[Callable[[], tuple[int, str]]]:
+    """Gives a function that starts a proxy on the one store, and returns its process id and address."""
+    config = {
+        "window": WINDOW,
+        "upstreams": {"test": {"base_url": upstream}},
+        "policy": {"summaries": False},
+        "archive": {"hint": "original {id}"},
+        "server": {"port": 0},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("CTXPROXY_")}
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("zygote.py"))],
+        cwd=folder,
+        env={**clean, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def start() -> tuple[int, str]:
+        print(folder / "config.yaml", file=process.stdin, flush=True)
+        lines = sorted(process.stdout.readline() for _ in range(2))  # either may come first
+        return int(lines[1].removeprefix("pid ")), lines[0].split()[-1]
+
+    try:
+        yield start
+    finally:
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
 
 
 def _check(path: Path, provider: FakeProvider, result: Result) -> None:

@@ -11,6 +11,7 @@ from flipping import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxproxy.answers import report_headers
 from ctxproxy.compaction import Compaction
 from ctxproxy.cost import CacheWatch, Rewrite, replay_saving, weigh
 from ctxproxy.effects import Answer, Effect, Outcome, Send, drive
@@ -180,6 +181,13 @@ def test_a_compaction_of_a_warm_prompt_is_a_loss_at_first_and_each_replay_a_gain
     assert later.replayed
     assert later.cost_saved is not None
     assert later.cost_saved > 0
+
+
+def test_the_response_headers_say_it_too() -> None:
+    headers = [report_headers(o.report, id="x", overhead_ms=1.0) for o in turns(Anthropic(), 24)]
+    told = [float(h["x-ctxproxy-cost-saved"]) for h in headers if "x-ctxproxy-cost-saved" in h]
+    assert min(told) < 0 < max(told)
+    assert "x-ctxproxy-cost-saved" not in headers[0]
 
 
 def test_without_a_cache_a_compaction_saves_at_once() -> None:

@@ -77,6 +77,12 @@ def test_a_marker_is_worth_more_than_a_form_that_can_t_hold_it() -> None:
     assert carry(first, now) is now
 
 
+def test_a_message_with_a_name_twice_is_left_alone() -> None:
+    raw = b'{"role":"user","content":[{"type":"text","text":"a","cache_control":{},"cache_control":{}}]}'
+    assert bare(raw) is raw
+    assert carry(b'{"role":"user","content":"a"}', raw) is not None
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (

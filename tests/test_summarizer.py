@@ -24,6 +24,7 @@ class Upstream:
         self.runtime = Runtime(policy=Policy(), window=6_000, clock=lambda: 1_000.0, secret=b"s" * 32)
         self.sent: list[bytes] = []
         self.asked = 0
+        self.seconds: list[float] = []
         self.waited = 0
         self.meanwhile: Any = None
         self.text = GOOD
@@ -37,6 +38,7 @@ class Upstream:
             return None
         if isinstance(effect, Summarize):
             self.asked += 1
+            self.seconds.append(effect.seconds)
             if self.meanwhile is not None:
                 work, self.meanwhile = self.meanwhile, None
                 work()
@@ -85,6 +87,13 @@ def test_in_the_background_nobody_waits(upstream: Upstream, full: Client) -> Non
     upstream.meanwhile = lambda: drive(engine.summarize_ahead(upstream.call(full)), upstream)
     upstream.turn(full)
     assert (upstream.asked, upstream.waited) == (1, 0)
+
+
+def test_in_the_background_a_slow_model_may_take_its_time(upstream: Upstream, full: Client) -> None:
+    upstream.text = ""
+    drive(upstream.runtime.engine.summarize_ahead(upstream.call(full)), upstream)
+    upstream.turn(full)
+    assert upstream.seconds == [60.0, 15.0]
 
 
 def test_a_summary_that_is_ready_is_taken_without_a_call(upstream: Upstream, full: Client) -> None:

@@ -184,7 +184,7 @@ class Work:
             return None
 
     async def _ask(self, effect: Summarize) -> Answer | None:
-        async with asyncio.timeout(4 * effect.seconds):
+        async with asyncio.timeout(2 * effect.seconds):
             response = await self.fetch(effect.body, True)
             try:
                 body = await response.content.read(_SUMMARY_BYTES)

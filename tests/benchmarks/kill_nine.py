@@ -1,4 +1,4 @@
-"""Kill the proxy with SIGKILL 200 times under load: python tests/benchmarks/kill_nine.py [KILLS] [WORKERS].
+"""Kill the proxy with SIGKILL 200 times under load: python tests/benchmarks/kill_nine.py [KILLS].
 
 Prints what was sent, and every original that a request mentioned and that can't be restored (there must be none).
 """
@@ -17,12 +17,11 @@ from killing import kill_often
 
 def main() -> int:
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    workers = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        found = kill_often(Path(folder), kills=kills, seed=9, workers=workers, say=lambda line: print(line, flush=True))
+        found = kill_often(Path(folder), kills=kills, seed=9, say=lambda line: print(line, flush=True))
     print(
-        f"\n{found.kills} kills of {workers} worker(s) in {time.monotonic() - began:.0f} s: {found.sent} requests reached "
+        f"\n{found.kills} kills in {time.monotonic() - began:.0f} s: {found.sent} requests reached "
         f"the provider, {found.answered} were answered, {found.compactions} compactions, {found.replays} replays; "
         f"{len(found.mentioned)} originals mentioned, {len(found.problems)} problems"
     )
