@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import importlib.util
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -83,6 +84,11 @@ async def _upstream(
     session: aiohttp.ClientSession, upstream: Upstream, settings: Settings, runtime: Runtime, told: set[str]
 ) -> AsyncIterator[Check]:
     name = f"upstream {upstream.name}"
+    if upstream.translated:
+        there = importlib.util.find_spec("litellm") is not None
+        message = f"{upstream.base_url}: through the litellm library" + ("" if there else ", which is not installed")
+        yield Check(name=name, status="ok" if there else "fail", message=message)
+        return
     try:
         by = way(upstream.base_url, name=upstream.name, ca_file=upstream.ca_file)
     except ConfigError as error:
