@@ -62,6 +62,8 @@ def _share(value: object) -> float:
 
 
 def _url(value: str) -> str:
+    if re.fullmatch(r"litellm:[a-z0-9_]*", value):
+        return value
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError("must be an address such as http://127.0.0.1:8080/v1, without a query")

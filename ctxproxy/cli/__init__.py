@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ctxproxy.cli import config, demo, log, offline, run, serve, watch
+from ctxproxy.cli import config, demo, doctor, log, offline, run, serve, watch
 from ctxproxy.errors import ConfigError, ContextOverflowError, CtxProxyError, WireFormatError
 
 __all__ = ["app", "main"]
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(serve.serve)
 app.command(context_settings={"allow_interspersed_args": False})(run.run)
+app.command()(doctor.doctor)
 app.command()(demo.demo)
 app.command()(watch.status)
 app.command()(watch.top)

@@ -24,8 +24,9 @@ from ctxproxy.proxy.asgi import ClientGone, Guard, Receive, Scope, Sender, send_
 from ctxproxy.proxy.headers import control, own, request_headers, response_headers
 from ctxproxy.proxy.network import Way, way
 from ctxproxy.proxy.side import Asker, ask, credentials
+from ctxproxy.proxy.translate import caller_key, translate
 from ctxproxy.proxy.upstreams import Upstream, Upstreams, target
-from ctxproxy.proxy.work import Exchange, Flights, Work, pass_on
+from ctxproxy.proxy.work import Exchange, Flights, Response, Work, pass_on
 from ctxproxy.runtime import Runtime, account_of
 from ctxproxy.wire import detect
 
@@ -92,7 +93,9 @@ class Relay:
         self.faults = 0
         self.flights = Flights()
         # Made now, so that a wrong file is told at the start.
-        self._ways = {u.name: way(u.base_url, name=u.name, ca_file=u.ca_file) for u in upstreams.configured}
+        self._ways = {
+            u.name: way(u.base_url, name=u.name, ca_file=u.ca_file) for u in upstreams.configured if not u.translated
+        }
         self.asker = Asker(session, runtime.engine.served, clock=runtime.clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -142,6 +145,10 @@ class Relay:
         guard: Guard,
     ) -> None:
         upstream = self.upstreams.pick(path=scope["path"], api=None, model="", headers=names)
+        if upstream.translated:
+            what = f"litellm translates requests to models only, not {scope['method']} {scope['path']}"
+            await send_answer(send, 404, error_body("chat", 404, what))
+            return
         body, length = await streamed_body(receive, names, guard)
         response = await self.request(scope, upstream, request_headers(headers, edited=False, length=length), body)
         try:
@@ -183,7 +190,10 @@ class Relay:
             rules=upstream.rules,
         )
 
-        async def fetch(data: bytes, edited: bool) -> aiohttp.ClientResponse:
+        async def fetch(data: bytes, edited: bool) -> Response:
+            if upstream.translated:
+                key = upstream.key or caller_key(names)
+                return await translate(api, data if edited else body, base_url=upstream.base_url, key=key)
             if policy.mode != "off":
                 self.asker.look(upstream, names)
             return await self.request(scope, upstream, request_headers(headers, edited=edited, length=None), data)

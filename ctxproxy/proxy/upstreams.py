@@ -34,11 +34,18 @@ class Upstream:
     ca_file: str | None = None
 
     def __post_init__(self) -> None:
+        if self.translated:
+            return
         parts = urlsplit(self.base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"{self.base_url!r} is no http(s) address", key=f"upstreams.{self.name}.base_url")
         if parts.query or parts.fragment:
             raise ConfigError("a base URL has no query", key=f"upstreams.{self.name}.base_url")
+
+    @property
+    def translated(self) -> bool:
+        """Whether requests go through the litellm library instead of to an address."""
+        return self.base_url.startswith("litellm:")
 
     def __repr__(self) -> str:
         return f"Upstream({self.name!r}, {self.base_url!r})"

@@ -15,17 +15,19 @@ import aiohttp
 from ctxproxy.bodies import decode
 from ctxproxy.conversation import Api
 from ctxproxy.effects import Answer, Await, Call, Count, Effect, Keep, KeepForms, Outcome, Remember, Send, Summarize
-from ctxproxy.errors import ContextOverflowError
+from ctxproxy.errors import ConfigError, ContextOverflowError
 from ctxproxy.frames import Frames, Tail, verdict_of
 from ctxproxy.proxy.asgi import ClientGone, Sender
 from ctxproxy.proxy.headers import lower
+from ctxproxy.proxy.translate import Translated
 from ctxproxy.runtime import Runtime
 from ctxproxy.served import Question
 
-__all__ = ["Broken", "Exchange", "Fetch", "Flights", "Work", "pass_on"]
+__all__ = ["Broken", "Exchange", "Fetch", "Flights", "Response", "Work", "pass_on"]
 
 Ask = Callable[[Question], Awaitable[bytes | None]]
-Fetch = Callable[[bytes, bool], Awaitable[aiohttp.ClientResponse]]
+Response = aiohttp.ClientResponse | Translated
+Fetch = Callable[[bytes, bool], Awaitable[Response]]
 
 _log = logging.getLogger("ctxproxy.proxy")
 _ERROR_BYTES = 1 << 20  # of an error body that is read to be understood
@@ -40,7 +42,7 @@ _HEAVY_BYTES = 256 << 10  # of a body that is not read on the event loop
 class Exchange:
     """The upstream's response, with the chunks that were read ahead of the relay."""
 
-    response: aiohttp.ClientResponse
+    response: Response
     early: list[bytes] = field(default_factory=list[bytes])
     ended: bool = False
 
@@ -123,7 +125,7 @@ class Work:
             while not isinstance(step, _Done):
                 step = await advance(steps, await self.perform(step))
             return step.value
-        except (ContextOverflowError, ClientGone, aiohttp.ClientError, TimeoutError, OSError):
+        except (ConfigError, ContextOverflowError, ClientGone, aiohttp.ClientError, TimeoutError, OSError):
             raise
         except Exception:
             # Fail open: a bug of ours must not cost the user the request.

@@ -25,6 +25,7 @@ def session(client: Client, folder: Path, table: list[str], *, known: bool) -> R
         pytest.skip(f"{client.name} is not installed ({client.install})")
     result = run_session(client, folder / "session", known=known)
     table.append(result.line())
+    print("\n" + result.line())
     told = f"exit {result.code}\n{result.output[-2000:]}\n{result.said[-2000:]}"
     assert result.errors == 0, told
     assert result.invalid == 0
