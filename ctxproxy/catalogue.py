@@ -275,14 +275,14 @@ _CORRECTIONS: tuple[tuple[re.Pattern[str], int | None, int | None], ...] = (
 
 
 def _corrected(name: str, entry: CatalogueEntry) -> CatalogueEntry:
-    """The row within what the maker states; an output as large as the window that it shares says nothing."""
+    """The row within what the maker states; an output as large as the whole context says nothing."""
     context, output = entry.context, entry.output_limit
     for words, most, written in _CORRECTIONS:
         if words.search(name):
             context = min(context, most) if context and most else context
             output = min(output, written) if output and written else output
             break
-    if entry.shared and context and output and output >= context:
+    if context and output and output >= context:
         output = None
     return replace(entry, context=context, output_limit=output)
 
