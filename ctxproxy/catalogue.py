@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -247,7 +248,8 @@ def read_litellm(path: Path) -> dict[str, CatalogueEntry]:
         return {}
     if not isinstance(table, dict):
         return {}
-    rows = {name.lower(): entry for name, entry in _litellm_rows(cast("dict[str, object]", table))}
+    listed = _litellm_rows(cast("dict[str, object]", table))
+    rows = {name.lower(): _corrected(name.lower(), entry) for name, entry in listed}
     bare: dict[str, tuple[bool, CatalogueEntry]] = {}
     for name, entry in rows.items():
         provider, _, last = name.rpartition("/")
@@ -257,6 +259,32 @@ def read_litellm(path: Path) -> dict[str, CatalogueEntry]:
             if known is None or (maker, -(entry.window or 0)) > (known[0], -(known[1].window or 0)):
                 bare[last] = maker, entry
     return {name: entry for name, (_, entry) in bare.items()} | rows
+
+
+# Rows that were seen to be wrong, under whatever reseller: most tokens of the window and of the output. Where litellm
+# and models.dev disagree it is the smaller figure, as in our table.
+_CORRECTIONS: tuple[tuple[re.Pattern[str], int | None, int | None], ...] = (
+    # 1,000,000 is the context-1m beta, which needs its header (`models.resolve` knows it).
+    (re.compile(r"claude-sonnet-4(?:[-.]5)?(?![-.]?\d(?!\d{3}))"), 200_000, 64_000),
+    # 1,000,000 is M3.
+    (re.compile(r"minimax-m2(?:[.p]\d)?(?!\d)"), 204_800, 131_072),
+    # litellm repeats the context as Kimi's output; for DeepSeek the figures are 384,000 and 393,216.
+    (re.compile(r"kimi-k3(?!\d)"), 1_048_576, 131_072),
+    (re.compile(r"deepseek-v4(?!\d)"), 1_000_000, 384_000),
+)
+
+
+def _corrected(name: str, entry: CatalogueEntry) -> CatalogueEntry:
+    """The row within what the maker states; an output as large as the whole context says nothing."""
+    context, output = entry.context, entry.output_limit
+    for words, most, written in _CORRECTIONS:
+        if words.search(name):
+            context = min(context, most) if context and most else context
+            output = min(output, written) if output and written else output
+            break
+    if context and output and output >= context:
+        output = None
+    return replace(entry, context=context, output_limit=output)
 
 
 def _litellm_rows(table: dict[str, object]) -> Iterator[tuple[str, CatalogueEntry]]:

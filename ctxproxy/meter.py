@@ -39,6 +39,17 @@ class Meter:
         self._anchors: OrderedDict[Hashable, tuple[Anchor, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
+    def calibration(self, model: Hashable) -> Calibration | None:
+        """What was learned about a model, None before its first answer."""
+        return self._calibrations.get(model)
+
+    def keep(self, model: Hashable, calibration: Calibration) -> None:
+        """Remember what was learned about a model."""
+        self._calibrations[model] = calibration
+        self._calibrations.move_to_end(model)
+        while len(self._calibrations) > _MOST:
+            self._calibrations.popitem(last=False)
+
     def measure(
         self,
         conversation: Conversation,
@@ -52,7 +63,7 @@ class Meter:
         sight = _sight(conversation, messages)
         return predict(
             sight.counted,
-            calibration=self._calibrations.get(model),
+            calibration=self.calibration(model),
             anchor=self._anchor(talk, messages, str(model)),
             margin=0.0 if counter.exact else counter.margin,
             exact=counter.exact,
@@ -86,7 +97,7 @@ class Meter:
         counter: Counter,
     ) -> Verdict:
         sight = _sight(conversation, messages)
-        calibration = self._calibrations.get(model) or Calibration()
+        calibration = self.calibration(model) or Calibration()
         anchor = self._anchor(talk, messages, str(model))
         verdict = judge(
             calibration,
@@ -96,7 +107,7 @@ class Meter:
             tools=sight.tools,
             calls=sight.calls,
         )
-        self._calibrations[model] = calibration.observe(
+        learned = calibration.observe(
             counted=sight.counted,
             reported=reported,
             anchor=anchor,
@@ -105,7 +116,7 @@ class Meter:
             calls=sight.calls,
             media=sight.media,
         )
-        self._calibrations.move_to_end(model)
+        self.keep(model, learned)
         if verdict in ("used", "small") and messages:
             made = Anchor(
                 prefix=prefix_digest(messages),
@@ -119,9 +130,8 @@ class Meter:
             kept = [a for a in self._anchors.get(talk, ()) if a.prefix != made.prefix]
             self._anchors[talk] = (*kept[-(_ANCHORS - 1) :], made)
             self._anchors.move_to_end(talk)
-        for memory in (self._calibrations, self._anchors):
-            while len(memory) > _MOST:
-                memory.popitem(last=False)
+        while len(self._anchors) > _MOST:
+            self._anchors.popitem(last=False)
         return verdict
 
     def _anchor(self, talk: Hashable, messages: Sequence[Message], model: str) -> Anchor | None:

@@ -19,6 +19,7 @@ from ctxproxy.budget import Level
 from ctxproxy.errors import ConfigError, LedgerError
 from ctxproxy.ledger import MemoryArchive, MemoryLedger
 from ctxproxy.limits import Limits
+from ctxproxy.meter import Meter
 from ctxproxy.models import ModelInfo
 from ctxproxy.monitor import Monitor
 from ctxproxy.monitor.lines import human
@@ -182,9 +183,10 @@ class Settings(Section):
             store = self._file(durable=durable)
             found["ledger"] = store or MemoryLedger(max_bytes=self.ledger.max_bytes or _IN_MEMORY)
             if store is not None:
-                from ctxproxy.stores import PersistentLimits, SharedSummaries
+                from ctxproxy.stores import PersistentLimits, PersistentMeter, SharedSummaries
 
                 found["secret"] = store.secret()
+                found["meter"] = PersistentMeter(store)
                 found["summaries"] = SharedSummaries(store, ttl=self.ledger.ttl)
                 if self.limits.learn:
                     found["limits"] = PersistentLimits(store, ttl=self.limits.ttl)
@@ -260,11 +262,18 @@ class _Runtime(Runtime):
     """A runtime whose windows and output limits come from patterns."""
 
     def __init__(
-        self, settings: Settings, *, limits: Limits | None = None, summaries: Summaries | None = None, **options: Any
+        self,
+        settings: Settings,
+        *,
+        limits: Limits | None = None,
+        summaries: Summaries | None = None,
+        meter: Meter | None = None,
+        **options: Any,
     ) -> None:
         self._settings = settings
         super().__init__(**options)
         self.engine.summaries = summaries or self.engine.summaries
+        self.engine.meter = meter or self.engine.meter
         # A bound that expires at once is none: nothing is learned then.
         self.engine.limits = limits or Limits(ttl=settings.limits.ttl if settings.limits.learn else 0.0)
 

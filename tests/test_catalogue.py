@@ -173,3 +173,29 @@ def test_the_catalogue_is_read_without_importing_the_package(tmp_path: Path):
         "new-model-9 7000 None None litellm",
         "o3 200000 100000 2 ctxproxy",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "output", "right"),
+    [
+        ("openrouter/anthropic/claude-sonnet-4.5", 1_000_000, 64_000, (200_000, 64_000)),
+        ("vertex_ai/claude-sonnet-4-5@20250929", 1_000_000, 64_000, (200_000, 64_000)),
+        ("claude-sonnet-4-20250514", 1_000_000, 64_000, (200_000, 64_000)),
+        ("claude-sonnet-4-6", 1_000_000, 128_000, (1_000_000, 128_000)),
+        ("reseller/minimax-m2.5", 1_000_000, 1_000_000, (204_800, 131_072)),
+        ("reseller/minimax-m3", 1_000_000, 128_000, (1_000_000, 128_000)),
+        ("reseller/kimi-k3", 1_048_576, 1_048_576, (1_048_576, 131_072)),
+        ("reseller/deepseek-v4-pro", 1_048_576, 393_216, (1_000_000, 384_000)),
+        ("reseller/some-model", 32_768, 32_768, (32_768, None)),
+        ("reseller/other-model", 32_768, 4_096, (32_768, 4_096)),
+        ("reseller/smaller-kimi-k3", 65_536, 8_192, (65_536, 8_192)),
+    ],
+)
+def test_rows_that_are_known_to_be_wrong_are_put_right(
+    name: str, context: int, output: int, right: tuple[int, int | None], tmp_path: Path
+) -> None:
+    path = tmp_path / "table.json"
+    row = {"mode": "chat", "max_input_tokens": context, "max_output_tokens": output, "litellm_provider": "x"}
+    path.write_text(json.dumps({name: row}))
+    entry = catalogue.read_litellm(path)[name]
+    assert (entry.context, entry.output_limit) == right

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ctxproxy.stores.calibrations import PersistentMeter
 from ctxproxy.stores.disk import DiskArchive, References
 from ctxproxy.stores.limits import PersistentLimits
 from ctxproxy.stores.sqlite import SqliteStore, StoreStatus
@@ -14,6 +15,7 @@ from ctxproxy.stores.summaries import SharedSummaries
 __all__ = [
     "DiskArchive",
     "PersistentLimits",
+    "PersistentMeter",
     "References",
     "SharedSummaries",
     "SqliteStore",

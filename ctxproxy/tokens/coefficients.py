@@ -17,12 +17,17 @@ def _numbers(row: str) -> tuple[float, ...]:
 
 
 CLASSES = _numbers("""
-    0.02843 1.044 1.882 0.371 0.2445 0.8154 0.06744 -0.004083 0.465 1.12 1.408 0.1849 -1.71 0.23 0.3586 0.4459
+    0.02843 1.044 1.882 0.371 0.2445 0.8154 0.06744 -0.004083 0.395 1.12 1.408 0.1849 -1.71 0.23 0.3586 0.4459
     0.07834 0.704 -0.3043 0.03519 0.8068 0.3802 0.02786 0.1649 0.4668 0.6321 0.3534 0.2519 0.2944 0.3468 0.264
     -1.681 -0.1039 0.3659 0.644 -0.1402 1.607 -0.2566 0.05259 0.07756 0.9243 0.5181 0.09431 -1.987 -2.567 -1.438
     -0.3619 -1.079 1.391 1.134 -0.9751 -0.8969 -1.137 -1.101 -0.2042 1.467 0.8901 -1.942 0.04278 -0.4603 0.4093
 """)
-"""o200k tokens per BASIC and FINE feature, where no vocabulary is at hand."""
+"""o200k tokens per BASIC and FINE feature, where no vocabulary is at hand.
+
+The weight of a word that begins (" l") was 0.465 in the regression, whose English is books and manuals. First requests
+of agents need 0.395: each of 19 sources of recorded conversations, left out in turn, gave that figure, and the mean
+error of those left out fell from 5.4 to 3.6 %.
+"""
 
 FAMILY_WEIGHTS: dict[str, tuple[float, ...]] = {
     family: _numbers(row)
