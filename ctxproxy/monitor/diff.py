@@ -11,6 +11,7 @@ from ctxproxy.compaction import Compaction
 __all__ = ["explained", "lines_of"]
 
 _MOST_LINES = 400  # of one edit: the rest is counted
+_MOST_RUN = 24  # of one sign: a reader sees at once what stands there now
 _MOST_CHARS = 2_000  # of one line
 _MATCHED = 2_000  # lines on either side up to which a match is looked for line by line
 
@@ -68,7 +69,7 @@ def _bounded(lines: list[Line]) -> list[Line]:
             runs[-1].append(line)
         else:
             runs.append([line])
-    room = max(8, _MOST_LINES // max(1, len(runs)))
+    room = max(8, min(_MOST_RUN, _MOST_LINES // max(1, len(runs))))
     found: list[Line] = []
     for run in runs[:_MOST_LINES]:
         if len(run) <= room:
