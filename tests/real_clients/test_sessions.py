@@ -42,4 +42,6 @@ def test_a_session_of_several_windows(client: Client, tmp_path: Path, table: lis
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 def test_a_session_whose_window_is_learned_from_refusals(client: Client, tmp_path: Path, table: list[str]) -> None:
-    assert session(client, tmp_path, table, known=False).compactions["retry"] >= 1
+    result = session(client, tmp_path, table, known=False)
+    # A refusal of input and output together already states the window; then nothing had to be cut for it.
+    assert result.refused or result.compactions["retry"]
