@@ -63,8 +63,13 @@ class Flights:
         if flight is None:
             flight = asyncio.ensure_future(work())
             self._flights[key] = flight
-            flight.add_done_callback(lambda _: self._flights.pop(key, None))
+            flight.add_done_callback(lambda done: self._ended(key, done))
         return await asyncio.shield(flight)
+
+    def _ended(self, key: object, flight: asyncio.Future[Any]) -> None:
+        self._flights.pop(key, None)
+        if not flight.cancelled():
+            flight.exception()  # looked at: nobody may be waiting for it any more, and asyncio would complain
 
 
 @dataclass(frozen=True, slots=True)
