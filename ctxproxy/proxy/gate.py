@@ -55,7 +55,7 @@ def gate_route(runtime: Callable[[], Runtime | None], settings: Settings, access
         if scope["method"] != "POST":
             await _refuse(send, 405, "POST is wanted")
             return
-        if access.token and not access.shows_token(names):
+        if not access.shows_token(names):
             await _refuse(send, 401, "the token is missing or wrong (header: x-ctxproxy-token, setting: server.token)")
             return
         running = runtime()

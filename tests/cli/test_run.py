@@ -73,8 +73,8 @@ def test_the_server_of_a_variable_becomes_the_upstream_of_its_wire(provider: Fak
         first = run(*python(ASK, "OPENAI_BASE_URL", "/chat/completions"), **env)
         second = run(*python(ASK, "ANTHROPIC_BASE_URL", "/v1/messages"), **env)
         assert first.stdout == second.stdout == "200 True\n", first.stderr + second.stderr
-        assert [r.target for r in other.requests] == ["/deep/v7/chat/completions"]
-        assert [r.target for r in provider.requests] == ["/v1/messages"]
+        assert [r.target for r in other.model_requests] == ["/deep/v7/chat/completions"]
+        assert [r.target for r in provider.model_requests] == ["/v1/messages"]
 
 
 def test_the_settings_go_before_the_environment(provider: FakeProvider, tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_the_settings_go_before_the_environment(provider: FakeProvider, tmp_path
         for variable, path in (("OPENAI_BASE_URL", "/chat/completions"), ("ANTHROPIC_BASE_URL", "/v1/messages")):
             done = run("--config", str(config), "--", *python(ASK, variable, path), **env)
             assert done.stdout == "200 True\n", done.stderr
-        assert [r.path for r in provider.requests] == ["/v1/chat/completions"]
-        assert [r.path for r in other.requests] == ["/v1/messages"]
+        assert [r.path for r in provider.model_requests] == ["/v1/chat/completions"]
+        assert [r.path for r in other.model_requests] == ["/v1/messages"]
 
 
 def test_what_was_compacted_is_said_once_on_standard_error(provider: FakeProvider) -> None:

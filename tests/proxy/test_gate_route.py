@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx
 import openai
 import pytest
 from provider import FakeProvider
-from serving import serving
+from serving import Served, serving
 
 from ctxproxy import measure
 from ctxproxy.gate import GateResult
@@ -24,8 +25,15 @@ def provider():
         yield running
 
 
+TOKEN = {"x-ctxproxy-token": "t0ken"}
+
+
+def served(provider: FakeProvider, **settings: Any) -> AbstractContextManager[Served]:
+    return serving(provider.base_url, server={"token": "t0ken"}, **settings)
+
+
 def gate(url: str, **fields: Any) -> httpx.Response:
-    return httpx.post(f"{url}/ctxproxy/gate", json=fields)
+    return httpx.post(f"{url}/ctxproxy/gate", json=fields, headers=TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +42,7 @@ def gate(url: str, **fields: Any) -> httpx.Response:
      (100_000, False, "OVERFLOW")],
 )  # fmt: skip
 def test_by_estimated_tokens(provider: FakeProvider, tokens: int, allowed: bool, level: str):
-    with serving(provider.base_url, window=100_000) as proxy:
+    with served(provider, window=100_000) as proxy:
         answer = gate(proxy.url, session="s", agent="executor", model="gpt-4o", estimated_tokens=tokens)
         assert answer.status_code == 200
         found = answer.json()
@@ -49,7 +57,7 @@ def test_by_estimated_tokens(provider: FakeProvider, tokens: int, allowed: bool,
 
 def test_what_is_compacted_here_is_what_the_next_request_sends(provider: FakeProvider):
     window = int(measure(TALK, model="gpt-4o").tokens_before / 0.93)
-    with serving(provider.base_url, window=window, policy={"summaries": False}) as proxy:
+    with served(provider, window=window, policy={"summaries": False}) as proxy:
         found = gate(proxy.url, session="s", agent="a", model="gpt-4o", messages=TALK).json()
         assert (found["allowed"], found["compression_applied"]) == (True, True)
         assert found["trigger_level"] == "COMPRESS"
@@ -62,7 +70,7 @@ def test_what_is_compacted_here_is_what_the_next_request_sends(provider: FakePro
 def test_warmth_and_plan_come_back_within_their_allocations(provider: FakeProvider):
     warmth = {"gotchas": [f"item {i} has value {i}" for i in range(900)]}
     for policy, fits in (("grid", True), ("default", False)):
-        with serving(provider.base_url, window=20_000) as proxy:
+        with served(provider, window=20_000) as proxy:
             found = gate(proxy.url, model="gpt-4o", estimated_tokens=10, warmth=warmth, policy=policy).json()
         assert (found["warmth"] != warmth) is fits
         assert found["warmth"]["gotchas"][0] == warmth["gotchas"][0]
@@ -70,7 +78,7 @@ def test_warmth_and_plan_come_back_within_their_allocations(provider: FakeProvid
 
 
 def test_cost(provider: FakeProvider):
-    with serving(provider.base_url, gate={"cost_limit": 0.01}) as proxy:
+    with served(provider, gate={"cost_limit": 0.01}) as proxy:
         found = gate(proxy.url, session="s", model="gpt-4o", estimated_tokens=50_000).json()
         assert (found["allowed"], found["required_action"]) == (False, "raise_cost_budget")
         assert found["cost_estimate"] > 0.1
@@ -78,7 +86,7 @@ def test_cost(provider: FakeProvider):
 
 
 def test_mistakes_are_told(provider: FakeProvider):
-    with serving(provider.base_url, window=1_000) as proxy:
+    with served(provider, window=1_000) as proxy:
         for fields, told in (
             ({}, "messages or estimated_tokens is missing"),
             ({"estimated_tokens": -1}, "can't be negative"),
@@ -91,15 +99,15 @@ def test_mistakes_are_told(provider: FakeProvider):
             answer = gate(proxy.url, **fields)
             assert answer.status_code == 400, fields
             assert told in answer.json()["error"]["message"]
-        assert httpx.post(f"{proxy.url}/ctxproxy/gate", content=b"[1").status_code == 400
-        assert httpx.get(f"{proxy.url}/ctxproxy/gate").status_code == 405
+        assert httpx.post(f"{proxy.url}/ctxproxy/gate", content=b"[1", headers=TOKEN).status_code == 400
+        assert httpx.get(f"{proxy.url}/ctxproxy/gate", headers=TOKEN).status_code == 405
         page = {"origin": "https://evil.example"}
         assert httpx.post(f"{proxy.url}/ctxproxy/gate", headers=page, json={}).status_code == 403
 
 
-def test_a_token_that_is_set_is_wanted(provider: FakeProvider):
-    with serving(provider.base_url, window=1_000, server={"token": "t0ken"}) as proxy:
-        assert gate(proxy.url, estimated_tokens=1).status_code == 401
-        right = {"x-ctxproxy-token": "t0ken"}
-        answer = httpx.post(f"{proxy.url}/ctxproxy/gate", headers=right, json={"estimated_tokens": 1})
-        assert answer.status_code == 200
+@pytest.mark.parametrize("settings", [{}, {"server": {"token": "t0ken"}}])
+def test_the_token_is_wanted_also_where_none_is_set(provider: FakeProvider, settings: dict[str, Any]):
+    with serving(provider.base_url, window=1_000, **settings) as proxy:
+        for headers in ({}, {"x-ctxproxy-token": "wrong"}):
+            answer = httpx.post(f"{proxy.url}/ctxproxy/gate", headers=headers, json={"estimated_tokens": 1})
+            assert answer.status_code == 401
