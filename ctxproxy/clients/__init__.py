@@ -9,7 +9,7 @@ Nothing here imports an SDK or an HTTP library: they are known by the modules of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from ctxproxy.clients.seam import Seam
 from ctxproxy.clients.transport import is_http_client, new_client, seam_of, through
@@ -42,8 +42,8 @@ def wrap(
     its memory of compactions.
 
     Args:
-        client: OpenAI, AsyncOpenAI, AzureOpenAI, AsyncAzureOpenAI, Anthropic, AsyncAnthropic or a subclass; or a
-            Client or AsyncClient of httpx2 or httpx.
+        client: OpenAI, AsyncOpenAI, AzureOpenAI, AsyncAzureOpenAI, Anthropic, AsyncAnthropic or a subclass; a
+            Client or AsyncClient of httpx2 or httpx; or a Router of litellm.
         policy: the rules, or the name of a preset (`default`, `gentle`, `aggressive`, `grid`).
         window: tokens of the model's window; None to look it up by the model's name.
         runtime: memory, archive and settings to share with other clients; a new one by default.
@@ -58,10 +58,14 @@ def wrap(
         seam = Seam(policy=policy, window=window, runtime=runtime, mode=mode, session=session, agent=agent)
         return through(client, seam)
     roots = {kind.__module__.partition(".")[0] for kind in type(client).__mro__}
+    if any(kind.__name__ == "Router" and kind.__module__.startswith("litellm.") for kind in client.__class__.__mro__):
+        from ctxproxy.clients.litellm import wrap_router
+
+        return wrap_router(client, Seam(policy=policy, window=window, runtime=runtime, mode=mode))
     sdk = next((name for name in _SDKS if name in roots), None)
     if sdk is None or not is_http_client(getattr(client, "_client", None)):
         raise TypeError(
-            f"wrap() takes a client of openai or anthropic, or of httpx2 or httpx, not "
+            f"wrap() takes a client of openai or anthropic, of httpx2 or httpx, or a router of litellm, not "
             f"{type(client).__module__}.{type(client).__qualname__}"
         )
     from ctxproxy.clients.dropin import rewrapped
@@ -101,15 +105,20 @@ def http_client(
 
 def runtime_of(client: object) -> Runtime | None:
     """The runtime of a wrapped client: its ledger, its archive of what was cut. None where it is not wrapped."""
-    seam = seam_of(client) or seam_of(getattr(client, "_client", None))
+    own = getattr(client, "_ctxproxy_seam", None)  # of litellm's functions and routers
+    seam = own if isinstance(own, Seam) else seam_of(client) or seam_of(getattr(client, "_client", None))
     return seam.runtime if seam else None
 
 
 def last_report(response: object) -> Report | None:
-    """What was done for a response: an HTTP response, a raw response or stream of an SDK, or one of its errors.
+    """What was done for a response: an HTTP response, a raw response or stream of an SDK, or one of its errors; or
+    an answer or stream of litellm.
 
     None where the request was not measured. The headers `x-ctxproxy-*` of the response say the same.
     """
+    hidden = getattr(response, "_hidden_params", None)
+    if isinstance(hidden, dict):
+        return cast("dict[str, Any]", hidden).get("ctxproxy")
     for name in ("http_response", "response"):
         response = getattr(response, name, response)
     return getattr(response, "extensions", {}).get("ctxproxy")
