@@ -13,7 +13,7 @@ from typing import Any, cast
 from ctxproxy import rawjson
 from ctxproxy.conversation import Api
 from ctxproxy.errors import WireFormatError
-from ctxproxy.loop import _dump, _own  # pyright: ignore[reportPrivateUsage]
+from ctxproxy.messages import _dump, _own  # pyright: ignore[reportPrivateUsage]
 
 __all__ = ["WAYS", "Request", "Way", "request_of"]
 
@@ -71,8 +71,8 @@ class Request:
     way: Way
     kwargs: Mapping[str, Any]
     body: bytes
-    given: list[Any]
-    raws: list[bytes]
+    given: tuple[Any, ...]
+    raws: tuple[bytes, ...]
 
     def edited(self, body: bytes) -> dict[str, Any]:
         """The arguments for an edited body. Entries that stay as they are are the caller's own objects."""
@@ -120,8 +120,8 @@ def request_of(way: Way, kwargs: Mapping[str, Any], *, model: str) -> Request | 
         model: the model whose window counts; with a router not the one that the caller names.
     """
     value = kwargs.get(way.array)
-    given: list[Any] = []
-    raws: list[bytes] = []
+    given: tuple[Any, ...] = ()
+    raws: tuple[bytes, ...] = ()
     try:
         if way.array == "prompt":
             if not isinstance(value, str):
@@ -130,8 +130,8 @@ def request_of(way: Way, kwargs: Mapping[str, Any], *, model: str) -> Request | 
         elif isinstance(value, str) and way.array == "input":
             entries = _dump(value, "input")
         elif isinstance(value, list | tuple):
-            given = list(cast("list[Any]", value))
-            raws = [_dump(_plain(entry), f"{way.array} {i}") for i, entry in enumerate(given)]
+            given = tuple(cast("list[Any]", value))
+            raws = tuple(_dump(_plain(entry), f"{way.array} {i}") for i, entry in enumerate(given))
             entries = b"[%b]" % b",".join(raws)
         else:
             return None

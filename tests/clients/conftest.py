@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from provider import FakeProvider
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # for the tests that import litellm before ctxproxy
 
 
 @pytest.fixture(scope="session")
