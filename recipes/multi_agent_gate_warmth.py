@@ -31,9 +31,7 @@ def run(session: ctxproxy.Session, task: str, steps: int) -> list[Any]:
 
 
 def main() -> None:
-    planner = ctxproxy.Session(
-        model=MODEL, window=WINDOW, policy="grid", agent="planner", cost_limit=5.0, log_file=LOG
-    )
+    planner = ctxproxy.Session(model=MODEL, window=WINDOW, policy="grid", agent="planner", cost_limit=5.0, log_file=LOG)
     history = run(planner, "Make a plan for the migration.", 4)
     warmth = {"gotchas": [f"table {n} has no index" for n in range(200)], "user_preferences": ["short answers"]}
     checkpoint = planner.checkpoint("plan is made", warmth=warmth, messages=history)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks for a price list, and waits
 SIZES = {"1 kB": 1_000, "130 kB": 130_000}
 
 UPSTREAM = """
@@ -26,7 +28,9 @@ import asyncio, json
 def head(size, kind):
     return b"HTTP/1.1 200 OK\\r\\ncontent-type: %s\\r\\ncontent-length: %d\\r\\n\\r\\n" % (kind, size)
 CHUNK = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "ok "}, "finish_reason": None}]}
-STREAM = (b"data: " + json.dumps(CHUNK).encode() + b"\\n\\n") * 50 + b"data: [DONE]\\n\\n"
+STREAM = (b"data: " + json.dumps(CHUNK).encode() + b"\\n\\n") * 50
+END = {**CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}  # litellm takes a stream without it for a broken one
+STREAM += b"data: " + json.dumps(END).encode() + b"\\n\\ndata: [DONE]\\n\\n"
 SSE = head(len(STREAM), b"text/event-stream") + STREAM
 def plain(tokens, messages):
     if messages:
@@ -145,6 +149,33 @@ def measure(url: str, seconds: float) -> None:
         other.close()
 
 
+def functions(url: str, seconds: float) -> None:
+    import litellm
+
+    import ctxproxy
+
+    litellm.suppress_debug_info = True
+    options = {"model": "openai/m", "api_base": url, "api_key": "k"}
+    used = ctxproxy.LiteLLM(window=10_000_000)
+    for size, count in SIZES.items():
+        history = conversation(count)
+
+        def new(turn: int, history: list[dict[str, Any]] = history) -> list[dict[str, Any]]:
+            return [*history, {"role": "user", "content": f"and now step {turn} of the task, please"}]
+
+        pair: list[Any] = [litellm, used]
+        line(
+            f"litellm.completion, {size}",
+            *alternate([lambda t, c=c: c.completion(messages=new(t), **options) for c in pair], seconds),
+        )
+        line(
+            f"litellm stream of 50 events, {size}",
+            *alternate(
+                [lambda t, c=c: list(c.completion(messages=new(t), stream=True, **options)) for c in pair], seconds
+            ),
+        )
+
+
 def making(seconds: float) -> None:
     import openai
 
@@ -160,9 +191,9 @@ def making(seconds: float) -> None:
 
 
 def importing() -> None:
-    for name in ("openai", "anthropic", "ctxproxy", "ctxproxy.clients"):
+    for name in ("openai", "anthropic", "ctxproxy", "ctxproxy.clients", "litellm", "ctxproxy.clients.litellm"):
         times = []
-        for _ in range(5):
+        for _ in range(2 if "litellm" in name else 5):
             code = f"import time; t = time.perf_counter(); import {name}; print(time.perf_counter() - t)"
             times.append(
                 float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
@@ -179,7 +210,9 @@ def main() -> None:
     upstream = subprocess.Popen([sys.executable, "-c", UPSTREAM], stdout=subprocess.PIPE, text=True)
     try:
         assert upstream.stdout is not None
-        measure(f"http://127.0.0.1:{int(upstream.stdout.readline())}/v1", seconds)
+        url = f"http://127.0.0.1:{int(upstream.stdout.readline())}/v1"
+        measure(url, seconds)
+        functions(url, seconds)
     finally:
         upstream.kill()
 

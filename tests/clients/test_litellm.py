@@ -18,7 +18,9 @@ from ctxproxy.clients.litellm import LiteLLM
 from ctxproxy.clients.litellm_streams import Held
 from ctxproxy.clients.routes import route_of
 from ctxproxy.errors import ContextOverflowError
+from ctxproxy.policy import preset
 from ctxproxy.runtime import Runtime
+from ctxproxy.strategies.summarize import SECTIONS
 
 from .calls import RULES, Number, done, history
 
@@ -424,3 +426,43 @@ async def test_a_stream_of_bytes_that_begins_with_a_refusal_says_so() -> None:
     assert stream.failure is not None
     assert stream.failure[0] == "error"
     assert [part async for part in stream] == [error]
+
+
+# --- summaries ---
+
+
+async def summarized(used: Any, provider: FakeProvider, *, asynchronous: bool) -> None:
+    def answer(request: Any) -> Any:
+        return SUMMARY if b"Summarize the conversation so far" in request.body else None
+
+    provider.answer = answer
+    provider.rules = False
+    more = {"tools": TOOLS, "tool_choice": "auto", "parallel_tool_calls": True}
+    method = used.acompletion if asynchronous else used.completion
+    found = await done(method(messages=history(40, words=80), **options(provider, **more)))
+    assert "Understood" in str(found)
+
+
+SUMMARY = "\n".join(f"### {name}\n- about {name.lower()} of notes.txt and ticket 4711" for name in SECTIONS)
+TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_summary_is_a_call_with_the_caller_s_credentials(asynchronous: bool, provider: FakeProvider) -> None:
+    used = llm(2_000, policy=preset("default", summaries=True))
+    await summarized(used, provider, asynchronous=asynchronous)
+    assert provider.calls == 2
+    first, second = provider.model_requests
+    assert dict(first.headers)["authorization"] == dict(second.headers)["authorization"] == "Bearer k"
+    body: Any = first.json()
+    assert body["model"] == "a-model"
+    assert not body.get("stream")
+    assert "ticket 4711" in str(second.json())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_summary_that_fails_costs_nothing_else(asynchronous: bool, provider: FakeProvider) -> None:
+    provider.reset(500)
+    used = llm(2_000, policy=preset("default", summaries=True))
+    await summarized(used, provider, asynchronous=asynchronous)
+    assert provider.calls == 2
