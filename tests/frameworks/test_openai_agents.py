@@ -19,7 +19,9 @@ agents.set_tracing_disabled(True)
 
 def _agent(client: Any, wire: str) -> Any:
     kind = agents.OpenAIResponsesModel if wire == "responses" else agents.OpenAIChatCompletionsModel
-    return agents.Agent(name="reader", model=kind(model="m", openai_client=client), tools=[agents.function_tool(read_line)])
+    return agents.Agent(
+        name="reader", model=kind(model="m", openai_client=client), tools=[agents.function_tool(read_line)]
+    )
 
 
 @pytest.mark.parametrize("given", ["http_client", "wrapped", "drop-in"])
