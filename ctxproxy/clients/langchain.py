@@ -13,6 +13,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ctxproxy.clients import wrap
+from ctxproxy.clients.errors import typed
+from ctxproxy.errors import ContextOverflowError
 from ctxproxy.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class ContextMiddleware(AgentMiddleware):
     Raises:
         ConfigError: there is no such preset.
         TypeError: at the first call: the chat model has no client of openai or anthropic.
+
+    A prompt that does not fit raises LangChain's `ContextOverflowError`, which is ctxproxy's as well.
     """
 
     def __init__(
@@ -68,11 +72,17 @@ class ContextMiddleware(AgentMiddleware):
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Call the model through wrapped clients."""
-        return handler(request.override(model=self._model(request.model)))
+        try:
+            return handler(request.override(model=self._model(request.model)))
+        except Exception as error:
+            raise _both(error) from error.__cause__
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Call the model through wrapped clients."""
-        return await handler(request.override(model=self._model(request.model)))
+        try:
+            return await handler(request.override(model=self._model(request.model)))
+        except Exception as error:
+            raise _both(error) from error.__cause__
 
     def _model(self, model: Any) -> Any:
         with self._lock:
@@ -83,6 +93,14 @@ class ContextMiddleware(AgentMiddleware):
                 # The model is kept beside its copy, so that nothing else gets its id.
                 known = self._wrapped[id(model)] = (model, wrap_chat_model(model, **self._options))
             return known[1]
+
+
+def _both(error: Exception) -> Exception:
+    """LangChain's error for an overflow, made an instance of ours too: LangChain puts its own in place of the SDK's."""
+    cause = error.__cause__
+    if isinstance(error, ContextOverflowError) or not isinstance(cause, ContextOverflowError):
+        return error
+    return typed(error, cause, sent=False)
 
 
 def wrap_chat_model(model: Any, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -98,22 +99,39 @@ def test_retries_of_the_framework_go_through(provider: FakeProvider) -> None:
     finished(provider, watched, refused=2)
 
 
-def test_a_prompt_that_can_not_fit_is_langchains_error(provider: FakeProvider) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_prompt_that_can_not_fit_is_langchains_error_and_ours(
+    provider: FakeProvider, asynchronous: bool
+) -> None:
     from langchain_core.exceptions import ContextOverflowError
 
     provider.window = WINDOW
     huge = {"messages": [{"role": "system", "content": "The rules of the house. " * 3_000}, *INPUT["messages"]]}
+    agent = _agent(_model(provider), Watched())
     with pytest.raises(ContextOverflowError) as caught:
-        _agent(_model(provider), Watched()).invoke(huge, CONFIG)
-    assert isinstance(caught.value.__cause__, ctxproxy.ContextOverflowError)
+        await (agent.ainvoke(huge, CONFIG) if asynchronous else asyncio.to_thread(agent.invoke, huge, CONFIG))
+    ours: Any = caught.value
+    assert isinstance(ours, ctxproxy.ContextOverflowError)
+    assert ours.context_window == WINDOW
+    assert ours.requested_tokens > WINDOW
     assert provider.calls == 0
 
 
-def test_a_model_of_langchain_openai_is_wrapped_too(provider: FakeProvider) -> None:
+def test_an_error_of_another_kind_is_langchains_own(provider: FakeProvider) -> None:
+    provider.reset(401)
+    with pytest.raises(Exception, match="401") as caught:
+        _agent(_model(provider), Watched()).invoke(INPUT, CONFIG)
+    assert not isinstance(caught.value, ctxproxy.ContextOverflowError)
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses"])
+def test_a_model_of_langchain_openai_is_wrapped_too(provider: FakeProvider, wire: str) -> None:
     langchain_openai: Any = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
     provider.window, provider.answer = WINDOW, step
     watched = Watched()
-    model = langchain_openai.ChatOpenAI(model="m", base_url=provider.base_url, api_key="k")
+    model = langchain_openai.ChatOpenAI(
+        model="m", base_url=provider.base_url, api_key="k", use_responses_api=wire == "responses"
+    )
     result = _agent(model, watched).invoke(INPUT, CONFIG)
     assert result["messages"][-1].text == DONE
     finished(provider, watched)

@@ -24,8 +24,10 @@ def _agent(client: Any, wire: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("given", ["http_client", "wrapped", "drop-in"])
-@pytest.mark.parametrize("wire", ["chat", "responses"])
+@pytest.mark.parametrize(
+    ("wire", "given"),
+    [("chat", "http_client"), ("responses", "http_client"), ("chat", "wrapped"), ("responses", "drop-in")],
+)
 async def test_a_run_ends(provider: FakeProvider, wire: str, given: str) -> None:
     provider.window, provider.answer = WINDOW, step
     watched = Watched()

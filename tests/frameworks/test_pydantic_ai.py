@@ -38,8 +38,16 @@ def _limits() -> Any:
     return UsageLimits(request_limit=STEPS + 1)
 
 
-@pytest.mark.parametrize("given", ["http_client", "drop-in"])
-@pytest.mark.parametrize("wire", ["chat", "responses", "messages"])
+@pytest.mark.parametrize(
+    ("wire", "given"),
+    [
+        ("chat", "http_client"),
+        ("responses", "http_client"),
+        ("messages", "http_client"),
+        ("chat", "drop-in"),
+        ("messages", "drop-in"),
+    ],
+)
 async def test_a_run_ends(provider: FakeProvider, wire: str, given: str) -> None:
     provider.window, provider.answer = WINDOW, step
     watched = Watched()
@@ -62,3 +70,25 @@ async def test_a_streamed_run_ends(provider: FakeProvider, wire: str) -> None:
         text = [piece async for piece in result.stream_text()][-1]
     assert text == DONE
     finished(provider, watched)
+
+
+async def test_a_prompt_that_can_not_fit_is_pydantic_ais_error(provider: FakeProvider) -> None:
+    from pydantic_ai.exceptions import ModelContextWindowExceededError
+
+    provider.window = WINDOW
+    model = _model("chat", "http_client", provider.base_url, Watched())
+    agent = pydantic_ai.Agent(model, instructions="The rules of the house. " * 3_000)
+    with pytest.raises(ModelContextWindowExceededError) as caught:
+        await agent.run(TASK)
+    assert isinstance(caught.value.__cause__, ctxproxy.ContextOverflowError)
+    assert provider.calls == 0
+
+
+async def test_retries_of_the_sdk_go_through(provider: FakeProvider) -> None:
+    provider.window, provider.answer = WINDOW, step
+    provider.reset(None, 429, None, 500)
+    watched = Watched()
+    agent = pydantic_ai.Agent(_model("chat", "http_client", provider.base_url, watched), tools=[read_line])
+    result = await agent.run(TASK, usage_limits=_limits())
+    assert result.output == DONE
+    finished(provider, watched, refused=2)
