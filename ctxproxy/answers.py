@@ -39,6 +39,9 @@ def error_body(
             "request_id": None,
         }
     else:
+        if code == "context_length_exceeded":
+            # The openai SDK shows only the message, and LangChain looks for the code in it.
+            text = f"{code}: {text}"
         kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
         value = {"error": {"message": text, "type": kind, "param": None, "code": code}}
     if fields:

@@ -86,6 +86,9 @@ def http_client(
 ) -> Any:
     """An HTTP client with ctxproxy inside, for a framework that takes one.
 
+    langchain-openai takes both kinds (`http_client`, `http_async_client`), pydantic-ai and the AsyncOpenAI of
+    openai-agents and strands an asynchronous one, whether or not they are called synchronously.
+
     A prompt that does not fit raises the error of the SDK that the framework uses. Give the sync and the async
     client of one program the same `runtime`, so that they share their memory.
 
