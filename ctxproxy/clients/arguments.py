@@ -56,7 +56,7 @@ WAYS: Mapping[str, Way] = {
     "completion": _CHAT,
     "acompletion": _CHAT,
     "text_completion": _TEXT,
-    "atext_completion": _TEXT,
+    "atext_completion": Way("chat", "prompt", ()),  # litellm itself takes its first argument for two things
     "responses": _RESPONSES,
     "aresponses": _RESPONSES,
     "anthropic_messages": _MESSAGES,

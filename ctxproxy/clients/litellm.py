@@ -203,7 +203,9 @@ def call(seam: Seam, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            raise _unmeasured(error, kwargs) from error.__cause__
+            if is_overflow(error):
+                raise _unmeasured(error, kwargs) from error
+            raise
     step = turn.begin()
     while isinstance(step, Send | Summarize | Count):
         if isinstance(step, Count):
@@ -225,7 +227,9 @@ async def acall(seam: Seam, name: str, args: tuple[Any, ...], kwargs: dict[str, 
         try:
             return await function(*args, **kwargs)
         except Exception as error:
-            raise _unmeasured(error, kwargs) from error.__cause__
+            if is_overflow(error):
+                raise _unmeasured(error, kwargs) from error
+            raise
     step = await aside(turn.begin) if turn.heavy else turn.begin()
     while isinstance(step, Send | Summarize | Count):
         if isinstance(step, Count):

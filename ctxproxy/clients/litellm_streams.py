@@ -27,7 +27,7 @@ class Held:
     """The stream of the caller, with its first event put back. It has all else of litellm's object, its class too.
 
     `listen` names a function that is called once with the usage and the stop reason, at the end or when the stream is
-    closed or dropped. Nothing is asked for: where the provider states no usage, there is none.
+    closed. Nothing is asked for: where the provider states no usage, there is none.
     """
 
     __slots__ = (
@@ -156,9 +156,6 @@ class Held:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-    def __del__(self) -> None:
-        self._end()
 
     def _see(self, event: Any) -> Any:
         if isinstance(event, bytes | str):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import pickle
 from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from typing import Any
 
+import httpx
 import litellm
 import pytest
 from provider import Answer, FakeProvider, ToolCall
@@ -466,3 +468,38 @@ async def test_a_summary_that_fails_costs_nothing_else(asynchronous: bool, provi
     used = llm(2_000, policy=preset("default", summaries=True))
     await summarized(used, provider, asynchronous=asynchronous)
     assert provider.calls == 2
+
+
+# --- over httpx itself ---
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_refusal_of_the_real_address_is_cured(asynchronous: bool, respx_mock: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("DISABLE_AIOHTTP_TRANSPORT", "True")  # else litellm's coroutines do not run on httpx
+    litellm.in_memory_llm_clients_cache.flush_cache()
+    text = [{"type": "text", "text": "Understood."}]
+    usage = {"input_tokens": 9, "output_tokens": 3}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "c", "content": text}
+    error = {"type": "invalid_request_error", "message": "prompt is too long: 4000 tokens > 2000 maximum"}
+    route = respx_mock.post("https://api.anthropic.com/v1/messages").mock(
+        side_effect=[
+            httpx.Response(400, json={"type": "error", "error": error}),
+            httpx.Response(200, json={**message, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage}),
+        ]
+    )
+    used = llm(100_000)
+    method = used.acompletion if asynchronous else used.completion
+    found = await done(
+        method(model="anthropic/claude-test", messages=history(40), max_tokens=50, api_key="k", max_retries=0)
+    )
+    assert found.choices[0].message.content == "Understood."
+    first, second = (json.loads(call.request.content)["messages"] for call in route.calls)
+    assert len(second) < len(first)
+
+
+async def test_an_unmeasured_refusal_keeps_the_original_as_its_cause() -> None:
+    original = overflow()
+    with pytest.raises(ContextOverflowError) as caught:
+        await llm().atext_completion(prompt=["a", "b"], model=MODEL, mock_response=original)
+    assert isinstance(caught.value, litellm.ContextWindowExceededError)
+    assert isinstance(caught.value.__cause__, litellm.ContextWindowExceededError)
