@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -154,19 +154,20 @@ def _trim(name: str) -> str:
 def find(model: str, catalogue: Mapping[str, CatalogueEntry]) -> tuple[str, CatalogueEntry] | None:
     """The catalogue row of a model with its key: by any of its names, else by the longest known start.
 
-    A deployment is often named after its model ("gpt-4o-prod-eu"), hence the starts; they end at a dash.
+    A deployment is often named after its model ("gpt-4o-prod-eu"), hence the starts; they end at a dash. A row
+    without a window (litellm's table has some that only state prices) counts where there is no other.
     """
-    names = list(names_of(model))
-    for name in names:
-        if entry := catalogue.get(name):
-            return name, entry
+    rows = [(name, catalogue[name]) for name in _keys(list(names_of(model))) if name in catalogue]
+    return next((row for row in rows if row[1].window), rows[0] if rows else None)
+
+
+def _keys(names: Sequence[str]) -> Iterator[str]:
+    yield from names
     for name in names[::-1]:
         start = name.rpartition("-")[0]
         while start and any(map(str.isdigit, start)):
-            if entry := catalogue.get(start):
-                return start, entry
+            yield start
             start = start.rpartition("-")[0]
-    return None
 
 
 # Words in a bare model name -> tokenizer family; the first hit wins.

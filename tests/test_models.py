@@ -190,3 +190,13 @@ def test_prices_step_with_the_prompt():
     assert prices.at(200_000).input == 2
     assert prices.at(200_001).input == 4
     assert prices.at(200_001).cache_read == 0.4
+
+
+def test_a_row_that_states_no_window_gives_way_to_one_that_does():
+    bare = CatalogueEntry(context=None, input_limit=None, output_limit=None)
+    whole = CatalogueEntry(context=128_000, input_limit=None, output_limit=None)
+    assert find("vendor/llama-9-70b-instruct", {"llama-9-70b-instruct": bare, "llama-9-70b": whole}) == (
+        "llama-9-70b",
+        whole,
+    )
+    assert find("llama-9-70b-instruct", {"llama-9-70b-instruct": bare}) == ("llama-9-70b-instruct", bare)
