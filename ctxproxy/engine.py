@@ -43,7 +43,7 @@ from ctxproxy.planning import (
     rules_of,
 )
 from ctxproxy.provider_count import Counts, counted
-from ctxproxy.reaction import again, curable, overflow_error, verdict_of, without_thinking
+from ctxproxy.reaction import again, curable, overflow_error, verdict_of, within, without_thinking
 from ctxproxy.served import Served
 from ctxproxy.strategies import start, truncate
 from ctxproxy.summaries import Summaries, Summary, talk_of
@@ -386,6 +386,9 @@ class Engine:
         except WireFormatError:
             return Outcome(answer=(yield Send(call.body, 1)), report=None)
         prepared = yield from settle(call, prepared)
+        total = self.limits.get(_total_of(call, prepared.conversation), now=call.now)
+        if total is not None and call.policy.mode == "compact" and not prepared.conversation.hands_off:
+            prepared = within(call, prepared, total)
         answer: Answer = yield Send(prepared.body, 1)
         if call.policy.mode != "compact" or prepared.conversation.hands_off:
             return Outcome(answer=answer, report=prepared.report, prepared=prepared, compaction=prepared.compaction)
@@ -444,6 +447,13 @@ class Engine:
         if window and (verdict.kind == "token_overflow" or summed):
             key = (call.upstream, call.scope, prepared.conversation.model)
             self.limits.learn(key, window, now=call.now)
+        if window and verdict.kind == "output_too_long":
+            self.limits.learn(_total_of(call, prepared.conversation), window, now=call.now)
+
+
+def _total_of(call: Call, conversation: Conversation) -> tuple[str, str, str, str]:
+    """The key of the limit of prompt and output together, where a provider refused their sum."""
+    return call.upstream, call.scope, conversation.model, "total"
 
 
 def _reason(level: Level, call: Call) -> CompactReason | None:

@@ -19,7 +19,7 @@ from ctxproxy.strategies.truncate import preview
 from ctxproxy.wire import thinking
 from ctxproxy.wire.base import Reader
 
-__all__ = ["again", "curable", "overflow_error", "verdict_of", "without_thinking"]
+__all__ = ["again", "curable", "overflow_error", "verdict_of", "within", "without_thinking"]
 
 
 def again(reader: Reader, call: Call, prepared: Prepared, verdict: Verdict) -> Generator[Effect, Any, Prepared | None]:
@@ -151,6 +151,28 @@ def _lower_output(call: Call, prepared: Prepared, verdict: Verdict) -> Prepared 
     steps = prepared.report.strategies
     report = replace(prepared.report, strategies=(*steps, "max_tokens"), changed=True)
     return replace(prepared, body=body, report=report, conversation=replace(conversation, max_tokens=room))
+
+
+def within(call: Call, prepared: Prepared, limit: int) -> Prepared:
+    """The request with `max_tokens` lowered to what is left of `limit` tokens beside the prompt.
+
+    For a provider that refused a sum of prompt and output before: asking for more would only be refused again. It is
+    left alone where too little would remain, under the thinking budget or `policy.min_output`.
+    """
+    conversation, report = prepared.conversation, prepared.report
+    asked, key = conversation.max_tokens, conversation.max_tokens_key
+    if asked is None or key is None:
+        return prepared
+    room = limit - report.tokens_after - report.margin - 16
+    if room >= asked or room < max(min(asked, call.policy.min_output, limit // 8), conversation.thinking_budget + 1):
+        return prepared
+    body = _with_params(prepared.body, (Param(key, room, "the provider refuses more"),))
+    return replace(
+        prepared,
+        body=body,
+        report=replace(report, strategies=(*report.strategies, "max_tokens"), changed=True),
+        conversation=replace(conversation, max_tokens=room),
+    )
 
 
 def _with_params(body: bytes, params: Sequence[Param]) -> bytes:

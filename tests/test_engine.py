@@ -224,6 +224,35 @@ def test_output_too_long_lowers_the_limit_and_cuts_nothing(runtime: Runtime) -> 
     assert outcome.report.strategies == ("max_tokens",)
 
 
+def test_a_sum_that_was_refused_once_is_kept_from_then_on(runtime: Runtime) -> None:
+    text = "This model's maximum context length is 4000 tokens. However, you requested 5200 tokens (1200 in the messages, 4000 in the completion). Please reduce the length of the messages or completion."
+    refusal = Answer(
+        status=400, body=json.dumps({"error": {"message": text, "code": "context_length_exceeded"}}).encode()
+    )
+
+    def answer(n: int, sent: bytes) -> Answer:
+        return refusal if json.loads(sent)["max_tokens"] > 3_900 else Answer(status=200)
+
+    provider = Provider(runtime, answer=answer)
+    provider.run(call(runtime, history(3), more={"max_tokens": 4000}))
+    assert len(provider.sent) == 2
+    for turn in range(4, 8):
+        request = call(runtime, history(turn), more={"max_tokens": 4000})
+        outcome = provider.run(request)
+        assert outcome.sends == 1
+        last = json.loads(provider.sent[-1])
+        assert last["messages"] == json.loads(request.body)["messages"]
+        assert 500 <= last["max_tokens"] <= 3_900
+    # One that fits beside the prompt, another model, and a budget for thinking are left alone.
+    small = call(runtime, history(4), more={"max_tokens": 100})
+    provider.run(small)
+    assert provider.sent[-1] == small.body
+    thinking = {"max_tokens": 3_600, "thinking": {"type": "enabled", "budget_tokens": 3_599}}
+    request = call(runtime, history(4), more=thinking, api="messages")
+    provider.run(request)
+    assert json.loads(provider.sent[-1])["max_tokens"] == 3_600
+
+
 def test_output_that_has_no_room_left_is_a_prompt_too_long_and_states_the_window(runtime: Runtime) -> None:
     # The thinking budget can't be lowered, so only a smaller prompt makes room for it; one more call is enough.
     text = (

@@ -31,7 +31,6 @@ def doctor(
 
     overrides = {} if upstream is None else {"upstreams": {"upstream": {"base_url": upstream}}}
     settings = load(config, overrides=overrides)
-    logging.getLogger("ctxproxy").disabled = True  # what would be logged is what is checked
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
     def tell(check: Check) -> Check:
@@ -45,7 +44,13 @@ def doctor(
         found = [tell(check) for check in local_checks(settings, env=os.environ, config=config)]
         return found + [tell(check) async for check in remote_checks(settings)]
 
-    found = asyncio.run(all_of_it())
+    logger = logging.getLogger("ctxproxy")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)  # what would be logged is what is checked
+    try:
+        found = asyncio.run(all_of_it())
+    finally:
+        logger.setLevel(before)
     failed = sum(check.status == "fail" for check in found)
     if as_json:
         typer.echo(json.dumps({"ok": not failed, "checks": [check.as_dict() for check in found]}, indent=2))

@@ -173,11 +173,12 @@ def _warnings(settings: Settings) -> Generator[None]:
     handler = _Handler(held)
     handler.setFormatter(logging.Formatter("ctxproxy: %(message)s"))
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO if settings.logging.verbose else logging.WARNING)
-    logger.disabled = not settings.logging.enabled
+    level, before = logging.INFO if settings.logging.verbose else logging.WARNING, logger.level
+    logger.setLevel(level if settings.logging.enabled else logging.CRITICAL + 1)
     try:
         yield
     finally:
+        logger.setLevel(before)
         logger.removeHandler(handler)
         for line in held or ():
             sys.stderr.write(line + "\n")

@@ -55,5 +55,6 @@ def log_to_stderr(settings: Settings) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO if settings.logging.verbose else logging.WARNING)
-    logger.disabled = not settings.logging.enabled
+    # A level, unlike `disabled`, holds for the loggers below this one too.
+    level = logging.INFO if settings.logging.verbose else logging.WARNING
+    logger.setLevel(level if settings.logging.enabled else logging.CRITICAL + 1)
