@@ -266,7 +266,7 @@ class PolicySettings(Section):
 class Upstream(Section):
     """A server that requests are relayed to."""
 
-    base_url: Annotated[str, AfterValidator(_url)]
+    base_url: Annotated[str, AfterValidator(_url)] = Field(repr=False)  # it may hold a password
     wires: list[Literal["chat", "responses", "messages"]] = []
     models: list[str] = []
     key: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)
