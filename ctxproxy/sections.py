@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from base64 import b64encode
 from dataclasses import fields, replace
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -265,7 +266,7 @@ class PolicySettings(Section):
 class Upstream(Section):
     """A server that requests are relayed to."""
 
-    base_url: Annotated[str, AfterValidator(_url)]
+    base_url: Annotated[str, AfterValidator(_url)] = Field(repr=False)  # it may hold a password
     wires: list[Literal["chat", "responses", "messages"]] = []
     models: list[str] = []
     key: Annotated[str, Field(min_length=1)] | None = Field(default=None, repr=False)
@@ -274,6 +275,23 @@ class Upstream(Section):
     policy: PolicySettings = PolicySettings()
     profile: Annotated[str, _one_of(*(p.name for p in PROFILES))] | None = None
     summaries: bool = True
+
+    @property
+    def address(self) -> str:
+        """`base_url` without the user and password that it may name: what may be shown."""
+        parts = urlsplit(self.base_url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else self.base_url
+
+    @property
+    def shown(self) -> str:
+        """`base_url` with a password hidden."""
+        return self.address if self.basic is None else self.address.replace("://", "://***@", 1)
+
+    @property
+    def basic(self) -> str | None:
+        """User and password of `base_url` as the value of an Authorization header, None where it names none."""
+        user, at, _ = urlsplit(self.base_url).netloc.rpartition("@")
+        return "Basic " + b64encode(unquote(user).encode()).decode() if at else None
 
     @property
     def rules(self) -> Rules | None:
@@ -332,6 +350,7 @@ class ServerSettings(Section):
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     max_body_bytes: Bytes = 64 << 20
     connect_timeout: Seconds = 10.0
+    client_timeout: Seconds = 60.0
 
     @property
     def loopback(self) -> bool:

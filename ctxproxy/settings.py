@@ -243,6 +243,7 @@ class Settings(Section):
         rules = _policy_values(self.policy_for())
         data["policy"] = {"preset": self.policy.preset, **rules}
         for name, upstream in self.upstreams.items():
+            data["upstreams"][name]["base_url"] = upstream.shown
             data["upstreams"][name]["policy"] = upstream.policy.model_dump(exclude_unset=True)
         for pattern, model in self.models.items():
             data["models"][pattern]["policy"] = model.policy.model_dump(exclude_unset=True)

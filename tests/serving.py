@@ -14,6 +14,7 @@ import uvicorn
 from ctxproxy.config import load
 from ctxproxy.proxy import make_app
 from ctxproxy.proxy.app import App
+from ctxproxy.proxy.protocol import bounded
 from ctxproxy.proxy.server import bind
 
 __all__ = ["Served", "raw_http", "serving"]
@@ -44,7 +45,7 @@ def serving(upstream: str, *, window: int | None = None, **settings: Any) -> Ite
     app = make_app(load(None, env={}, overrides=overrides), ready=ready.set)
     sock = bind("127.0.0.1", 0)
     config = uvicorn.Config(
-        app, log_level="critical", access_log=False, ws="none", server_header=False, date_header=False,
+        app, http=bounded(app.client_timeout), log_level="critical", access_log=False, ws="none", server_header=False, date_header=False,
         timeout_graceful_shutdown=5,
     )  # fmt: skip
     server = uvicorn.Server(config)

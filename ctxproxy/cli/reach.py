@@ -51,7 +51,7 @@ def _upstreams(settings: Settings) -> list[Upstream]:
         return [OPENAI, ANTHROPIC]
     return [
         Upstream(
-            name=name, base_url=u.base_url, wires=tuple(u.wires), models=tuple(u.models), key=u.key,
+            name=name, base_url=u.address, basic=u.basic, wires=tuple(u.wires), models=tuple(u.models), key=u.key,
             window=u.window, ca_file=u.ca_file,
         )
         for name, u in settings.upstreams.items()
@@ -97,10 +97,12 @@ async def _upstream(
     url = target(upstream, b"/v1/models", b"")
     began = time.perf_counter()
     version = {"anthropic-version": "2023-06-01"} if "anthropic" in upstream.base_url else {}
+    if upstream.basic is not None:
+        version["authorization"] = upstream.basic
     try:
         answer = await _get(session, url, by, version)
         took = time.perf_counter() - began
-        keyed = await _get(session, url, by, {**version, **_key(upstream)}) if upstream.key else None
+        keyed = await _get(session, url, by, {**_key(upstream), **version}) if upstream.key else None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         yield Check(name=name, status="fail", message=_unreachable(upstream, error))
         return

@@ -102,7 +102,8 @@ def make_app(
         tuple(
             Upstream(
                 name=name,
-                base_url=upstream.base_url,
+                base_url=upstream.address,
+                basic=upstream.basic,
                 wires=tuple(upstream.wires),
                 models=tuple(upstream.models),
                 key=upstream.key,
@@ -138,7 +139,13 @@ def make_app(
     access = access or _access(settings)
     gate = gate_route(lambda: app.relay.runtime if app.relay is not None else None, settings, access)
     admin = Admin(settings=settings, access=access, relay=lambda: app.relay)
-    app = App(make=make_watched, access=access, ready=ready, routes={**admin.routes(), "/ctxproxy/gate": gate})
+    app = App(
+        make=make_watched,
+        access=access,
+        ready=ready,
+        routes={**admin.routes(), "/ctxproxy/gate": gate},
+        client_timeout=settings.server.client_timeout,
+    )
     return app
 
 

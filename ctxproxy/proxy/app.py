@@ -43,6 +43,7 @@ class App:
         make: makes the relay when the server starts, since its client session belongs to the running loop.
         close: called when the server stops.
         ready: called once the server is ready.
+        client_timeout: seconds in which a request has to come in, for whoever runs the server.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class App:
         routes: Mapping[str, Route] | None = None,
         ready: Callable[[], None] | None = None,
         access: Access | None = None,
+        client_timeout: float = 60.0,
     ) -> None:
         self._make = make
         self._close = close
         self._ready = ready
         self._routes = dict(routes or {})
         self._access = access or Access()
+        self.client_timeout = client_timeout
         self.relay: Relay | None = None
         self.failure: Exception | None = None  # why it could not start
 

@@ -262,6 +262,9 @@ class Relay:
                 headers.add("x-api-key", upstream.key)
             else:
                 headers.add("Authorization", f"Bearer {upstream.key}")
+        if upstream.basic is not None:
+            headers.popall("authorization", None)
+            headers.add("Authorization", upstream.basic)
         return await self.session.request(
             scope["method"],
             target(upstream, scope.get("raw_path") or scope["path"].encode(), scope["query_string"]),

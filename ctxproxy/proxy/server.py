@@ -14,6 +14,7 @@ import uvicorn
 
 from ctxproxy.errors import ConfigError
 from ctxproxy.proxy.app import App
+from ctxproxy.proxy.protocol import bounded
 
 __all__ = ["address", "background", "bind", "run", "say_where"]
 
@@ -122,6 +123,7 @@ def _server(app: App, *, grace: int, workers: int = 1) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             app,
+            http=bounded(app.client_timeout),
             # On Windows several processes share a socket only with the selector loop, which uvicorn takes then.
             workers=workers,
             log_level="critical",

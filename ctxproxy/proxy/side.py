@@ -33,6 +33,8 @@ def credentials(names: Mapping[str, str], upstream: Upstream) -> dict[str, str]:
             found["x-api-key"] = upstream.key
         else:
             found["authorization"] = f"Bearer {upstream.key}"
+    if upstream.basic is not None:
+        found["authorization"] = upstream.basic
     return found
 
 

@@ -21,7 +21,8 @@ class Upstream:
     """A server that requests are relayed to. A path in `base_url` replaces the client's `/v1`.
 
     `wires` and `models` (glob patterns) say which requests it takes; empty takes all. `window` is in tokens,
-    `rules` are those of a configured profile, `ca_file` names certificates to trust besides the system's.
+    `rules` are those of a configured profile, `ca_file` names certificates to trust besides the system's. `basic` is an
+    Authorization header that replaces the client's; `base_url` names no user, since it is shown and kept.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Upstream:
     wires: tuple[Api, ...] = ()
     models: tuple[str, ...] = ()
     key: str | None = None
+    basic: str | None = None
     window: int | None = None
     rules: Rules | None = None
     ca_file: str | None = None

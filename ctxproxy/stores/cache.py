@@ -33,8 +33,9 @@ class EntryCache:
         return entry
 
     def put(self, id: int, entry: Entry) -> None:
+        known = self._entries.pop(id, None)  # two threads may have read the same row
         self._entries[id] = entry
-        self._bytes += entry.size
+        self._bytes += entry.size - (known.size if known is not None else 0)
         while self._bytes > self._max_bytes:
             _, gone = self._entries.popitem(last=False)
             self._bytes -= gone.size

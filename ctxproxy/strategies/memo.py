@@ -14,11 +14,11 @@ __all__ = ["Extracts"]
 
 
 class Extracts:
-    """`extract`, remembered by a passage's content; the least recently used goes beyond `max_chars` of text."""
+    """`extract`, remembered by a passage's content; the least recently used goes beyond `max_bytes` of facts."""
 
-    def __init__(self, *, max_chars: int = 16 << 20) -> None:
-        self._max_chars = max_chars
-        self._chars = 0
+    def __init__(self, *, max_bytes: int = 64 << 20) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._known: OrderedDict[tuple[object, ...], tuple[int, tuple[Fact, ...]]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -34,9 +34,16 @@ class Extracts:
         facts = extract(replace(passage, index=0))
         with self._lock:
             if key not in self._known:
-                self._known[key] = (len(passage.text) + 256, facts)
-                self._chars += len(passage.text) + 256
-            while self._chars > self._max_chars and len(self._known) > 1:
+                size = 512 + sum(map(_size, facts))
+                self._known[key] = (size, facts)
+                self._bytes += size
+            while self._bytes > self._max_bytes and len(self._known) > 1:
                 _, (size, _) = self._known.popitem(last=False)
-                self._chars -= size
+                self._bytes -= size
         return facts
+
+
+def _size(fact: Fact) -> int:
+    """About the bytes that a fact takes: many times those of its text, since each token is an object of its own."""
+    words = (*fact.tokens, *fact.near)
+    return 320 + len(fact.text) + len(fact.full) + sum(map(len, words)) + 56 * len(words) + 32 * len(fact.weights)

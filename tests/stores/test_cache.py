@@ -39,3 +39,12 @@ def test_forms_stay_within_the_bound_and_the_least_recently_used_conversation_go
     cache.put("s", b"a", [(b"k", b"y")])
     assert cache.get("s", b"a", [b"k", b"other"]) == {b"k": b"y"}
     assert cache.of(2).get("s", b"a", [b"k"]) == {}
+
+
+def test_an_entry_put_twice_counts_once() -> None:
+    made = entry(items=(b"x" * 1_000,))
+    cache = EntryCache(max_bytes=2 * made.size)
+    for _ in range(5):
+        cache.put(1, made)
+    cache.put(2, made)
+    assert cache.get(1) == cache.get(2) == made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -93,10 +94,22 @@ def test_it_is_deterministic_and_a_memory_changes_nothing() -> None:
 
 
 def test_a_memory_is_bound() -> None:
-    memo = Extracts(max_chars=10_000)
+    memo = Extracts(max_bytes=10_000)
     for i in range(200):
         memo(said(f"note {i} " * 50))
     assert memo(said("note 3 " * 50)) == extract(said("note 3 " * 50))
+
+
+def test_the_bound_of_a_memory_is_about_what_it_takes() -> None:
+    memo = Extracts(max_bytes=2 << 20)
+    tracemalloc.start()
+    try:
+        for i in range(600):
+            memo(said(" ".join(f"w{i * 7_919 + n}" for n in range(150))))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 3 << 20
 
 
 @given(
