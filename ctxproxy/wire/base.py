@@ -136,6 +136,7 @@ def canonical(value: Any) -> bytes:
     return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":")).encode()
 
 
+_ENTRY_BYTES = 1_600  # what a remembered entry takes beside its bytes: measured on tool calls and their results
 _TEXT_TYPES = {"input_text": "text", "output_text": "text"}
 
 
@@ -227,14 +228,14 @@ class Reader:
                     found[i] = message
                     if keys[i] not in facts:
                         facts[keys[i]] = message
-                        self._bytes += len(message.raw) + 512
+                        self._bytes += len(message.raw) + _ENTRY_BYTES
                     self.counted_bytes += len(message.raw)
                 for key in keys:
                     if key in facts:
                         facts.move_to_end(key)
                 while self._bytes > self._max_bytes and facts:
                     _, old = facts.popitem(last=False)
-                    self._bytes -= len(old.raw) + 512
+                    self._bytes -= len(old.raw) + _ENTRY_BYTES
         return tuple(message for message in found if message is not None)
 
     def scale_of(self, model: str) -> tuple[Scale, Counter]:
