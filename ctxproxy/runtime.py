@@ -45,6 +45,7 @@ class Runtime:
         clock: seconds since the epoch.
         on_compaction: called with every compaction that took effect.
         monitor: keeps the events; a new one by default.
+        recorder: called with every finished request, its body included, and its session.
         served: remembers what upstreams say of themselves, where someone asks them; None where nobody does.
     """
 
@@ -64,6 +65,7 @@ class Runtime:
         rules: Rules | None = None,
         monitor: Monitor | None = None,
         served: Served | None = None,
+        recorder: Callable[[Finished, str], None] | None = None,
     ) -> None:
         self.policy = policy or Policy()
         self.window = window
@@ -76,6 +78,7 @@ class Runtime:
         self.secret = secret or secrets.token_bytes(32)
         self.rules = rules
         self.monitor = monitor or Monitor()
+        self.recorder = recorder
         self.store_faults = 0
         self._catalogue: Mapping[str, Any] | None = None
         self._warned: set[str] = set()
@@ -167,15 +170,18 @@ class Runtime:
             if finished.outcome is not None:
                 seen = self.engine.observe(finished.call, finished.outcome, usage, stop=stop)
             told = replace(finished, spent=seen.spent)
+            session = session_of(told, secret=self.secret)
             self.monitor.emit(
                 *events_of(
                     told,
-                    session=session_of(told, secret=self.secret),
+                    session=session,
                     ended=self.clock(),
                     truncated=seen.truncated,
                     caches=self._caches(told),
                 )
             )
+            if self.recorder is not None:
+                self.recorder(told, session)
         except Exception:
             _log.exception("a fault in ctxproxy; the usage of an answer is not used")
         if seen.truncated:
@@ -210,7 +216,7 @@ class Runtime:
 
     def close(self) -> None:
         """Close the stores that have something to close."""
-        for store in {id(s): s for s in (self.ledger, self.archive)}.values():
+        for store in {id(s): s for s in (self.ledger, self.archive, self.recorder)}.values():
             close = getattr(store, "close", None)
             if close is not None:
                 close()

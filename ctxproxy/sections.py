@@ -32,6 +32,7 @@ __all__ = [
     "MeasuringSettings",
     "ModelSettings",
     "PolicySettings",
+    "RecordingSettings",
     "Section",
     "ServerSettings",
     "Text",
@@ -336,6 +337,11 @@ class LoggingSettings(Section):
     log_file: Annotated[str, Field(min_length=1)] | None = None
     max_bytes: Bytes = 16 << 20
     keep: Count = 3
+
+
+class RecordingSettings(Section):
+    file: Annotated[str, Field(min_length=1)] | None = None
+    max_bytes: Bytes = 256 << 20
 
 
 class GateSettings(Section):

@@ -37,6 +37,7 @@ from ctxproxy.sections import (
     MeasuringSettings,
     ModelSettings,
     PolicySettings,
+    RecordingSettings,
     Section,
     ServerSettings,
     Tokens,
@@ -68,6 +69,7 @@ class Settings(Section):
     limits: LimitsSettings = LimitsSettings()
     measuring: MeasuringSettings = MeasuringSettings()
     logging: LoggingSettings = LoggingSettings()
+    recording: RecordingSettings = RecordingSettings()
     gate: GateSettings = GateSettings()
     server: ServerSettings = ServerSettings()
     _sources: dict[str, str] = PrivateAttr(default_factory=dict[str, str])

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ctxproxy.cli import config, demo, doctor, log, offline, run, serve, watch
+from ctxproxy.cli import config, demo, doctor, log, offline, replay, run, serve, watch
 from ctxproxy.errors import ConfigError, ContextOverflowError, CtxProxyError, WireFormatError
 
 __all__ = ["app", "main"]
@@ -30,6 +30,7 @@ app.command()(demo.demo)
 app.command()(watch.status)
 app.command()(watch.top)
 app.command()(log.log)
+app.command()(replay.replay)
 app.command()(watch.show)
 app.command()(watch.restore)
 app.command()(watch.stats)

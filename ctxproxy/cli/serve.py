@@ -25,6 +25,10 @@ def serve(
     mode: Annotated[str | None, typer.Option(help="compact, observe or off.")] = None,
     policy: Annotated[str | None, typer.Option(help="default, gentle, aggressive or grid.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that share the port (server.workers).")] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(help="Record the bodies of requests there, for `ctxproxy replay`.", metavar="FILE"),
+    ] = None,
     config: Annotated[str | None, typer.Option(help="Settings in YAML [env: CTXPROXY_CONFIG].", metavar="FILE")] = None,
 ) -> None:
     """Run the proxy.
@@ -41,6 +45,7 @@ def serve(
         "window": window,
         "mode": mode,
         "policy.preset": policy,
+        "recording.file": record,
     }
     settings = load(config, overrides={key: value for key, value in flags.items() if value is not None})
     log_to_stderr(settings)

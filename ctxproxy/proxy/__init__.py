@@ -21,6 +21,7 @@ from ctxproxy.proxy.relay import Relay
 from ctxproxy.proxy.server import address, background, bind, run
 from ctxproxy.proxy.upstreams import Upstream, Upstreams
 from ctxproxy.proxy.workers import supervise
+from ctxproxy.recording import announce, recorder_of
 from ctxproxy.served import Served
 from ctxproxy.stores import state_folder
 from ctxproxy.tokens import counter
@@ -39,6 +40,7 @@ def serve(settings: Settings, *, prepare: Callable[[Settings], None] | None = No
         ConfigError: a setting is wrong, or the port is in use.
     """
     access = _access(settings)
+    announce(settings)
     sock = bind(settings.server.host, settings.server.port)
     with sock:
         if settings.server.workers > 1:
@@ -64,6 +66,7 @@ def private(settings: Settings) -> Generator[tuple[App, str]]:
         ConfigError: a setting is wrong.
     """
     access = Access(token=secrets.token_urlsafe(24), token_as_key=False)
+    announce(settings)
     with (
         bind("127.0.0.1", 0) as sock,
         background(lambda ready: make_app(_logged(settings), access=access, ready=ready), sock) as app,
@@ -121,7 +124,7 @@ def make_app(
 
     async def make() -> Relay:
         served = Served() if settings.measuring.served else None
-        runtime = settings.runtime(durable=True, served=served)
+        runtime = settings.runtime(durable=True, served=served, recorder=recorder_of(settings))
         return Relay(
             runtime=runtime,
             upstreams=upstreams,
