@@ -334,6 +334,8 @@ class MeasuringSettings(Section):
 class LoggingSettings(Section):
     enabled: bool = True
     verbose: bool = False
+    format: Literal["text", "json"] = "text"
+    otel: bool = False
     log_file: Annotated[str, Field(min_length=1)] | None = None
     max_bytes: Bytes = 16 << 20
     keep: Count = 3

@@ -152,10 +152,14 @@ class Settings(Section):
 
     def _monitor(self) -> Monitor:
         monitor, name = Monitor(), self.logging.log_file
+        if self.logging.otel:
+            from ctxproxy.monitor.otel import exported
+
+            monitor.listen(exported())
         if not self.logging.enabled:
             return monitor
         if self.logging.verbose:
-            monitor.listen(lambda event: _log.info("%s", human(event)))
+            monitor.listen(lambda event: _log.info("%s", human(event), extra={"event": event}))
         if not name:
             return monitor
         log = EventLog(name, max_bytes=self.logging.max_bytes, keep=self.logging.keep)

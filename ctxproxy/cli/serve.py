@@ -56,9 +56,11 @@ def serve(
 
 def log_to_stderr(settings: Settings) -> None:
     """Set up logging; each worker does so for itself."""
+    from ctxproxy.cli.logs import formatter
+
     logger = logging.getLogger("ctxproxy")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(formatter(settings.logging.format))
     logger.addHandler(handler)
     # A level, unlike `disabled`, holds for the loggers below this one too.
     level = logging.INFO if settings.logging.verbose else logging.WARNING

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ctxproxy.policy import Step
+from ctxproxy.strategies.allot import allot
 from ctxproxy.strategies.draft import Draft, start
 from ctxproxy.strategies.outline import outline, starved
 from ctxproxy.strategies.prioritize import prioritize
@@ -17,7 +18,7 @@ from ctxproxy.strategies.squeeze import squeeze
 from ctxproxy.strategies.truncate import truncate
 from ctxproxy.strategies.window import bridge, restart, shorter_note, window
 
-__all__ = ["Draft", "prioritize", "prune", "shrink", "squeeze", "start", "truncate", "window"]
+__all__ = ["Draft", "allot", "prioritize", "prune", "shrink", "squeeze", "start", "truncate", "window"]
 
 
 _FULL = 0.75  # of the target: a compaction that leaves less has cut too much
@@ -31,6 +32,10 @@ def shrink(draft: Draft, *, steps: Sequence[Step], keep_messages: int | None = N
     """
     if draft.fits and keep_messages is None:
         return draft
+    within = allot(draft)
+    if within is not draft:
+        # Every later boundary is tried from here: the edits are given from now on.
+        draft = replace(within, given=within.edits, whole=within.sizes)
     aim, bridged = draft.target, draft
     for _ in range(3):
         found = _ladder(replace(draft, target=aim), steps=steps, keep_messages=keep_messages)
@@ -81,6 +86,8 @@ def _harder(draft: Draft, *, facts: bool, steps: Sequence[Step]) -> Draft:
     if not tight.fits:
         # A note that has no room for facts has none to lose.
         tight = shorter_note(tight)
+    if not tight.fits:
+        tight = allot(tight, newest=True)
     if not tight.fits:
         tight = squeeze(prune(tight, protect=False))
     if not tight.fits:

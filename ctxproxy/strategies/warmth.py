@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -75,17 +76,15 @@ def compress_warmth(
 def _part(kept: Mapping[str, Any], name: str, items: Any, target: int, count: Callable[[str], int]) -> Any:
     """The first items of a category that still fit; items are never cut in the middle."""
     if isinstance(items, Mapping):
-        found: dict[str, Any] = {}
-        for key, item in cast("Mapping[str, Any]", items).items():
-            if count(dump({**kept, name: {**found, key: item}})) > target:
-                break
-            found[key] = item
-        return found
-    if isinstance(items, (list, tuple)):
-        chosen: list[Any] = []
-        for item in cast("Sequence[Any]", items):
-            if count(dump({**kept, name: [*chosen, item]})) > target:
-                break
-            chosen.append(item)
-        return chosen
-    return None
+        pairs = list(cast("Mapping[str, Any]", items).items())
+    elif isinstance(items, (list, tuple)):
+        pairs = list(enumerate(cast("Sequence[Any]", items)))
+    else:
+        return None
+
+    def first(n: int) -> Any:
+        return dict(pairs[:n]) if isinstance(items, Mapping) else [item for _, item in pairs[:n]]
+
+    # By bisection: each look at a size counts a whole text, and there may be thousands of items.
+    most = bisect_left(range(1, len(pairs) + 1), True, key=lambda n: count(dump({**kept, name: first(n)})) > target)
+    return first(most)
