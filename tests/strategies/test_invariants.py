@@ -223,6 +223,12 @@ def test_each_retry_is_strictly_smaller(request: tuple[str, str, bytes]) -> None
             assert not new_violations(body, after, api, profile)
 
 
+def without_markers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_markers(item) for key, item in value.items() if key != "cache_control"}
+    return [without_markers(item) for item in value] if isinstance(value, list) else value
+
+
 @SLOW
 @given(requests(), st.sampled_from((0.95, 0.7)))
 def test_a_compaction_is_replayed_byte_for_byte(request: tuple[str, str, bytes], fill: float) -> None:
@@ -238,7 +244,8 @@ def test_a_compaction_is_replayed_byte_for_byte(request: tuple[str, str, bytes],
     value[key] = [*value[key], {"role": "assistant", "content": "Good."}, {"role": "user", "content": "Go on."}]
     second = prepare(made, api, dump(value), window=size * 4)
     sent, again = json.loads(first.body)[key], json.loads(second.body)[key]
-    assert again[: len(sent)] == sent
+    # Markers are the client's newest ones: what is remembered holds none.
+    assert [without_markers(item) for item in again[: len(sent)]] == [without_markers(item) for item in sent]
     assert len(again) == len(sent) + 2
 
 
