@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from provider import FakeProvider
 
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.mark.skipif(find_spec("litellm") is None, reason="litellm is not installed")
 def test_litellm_completion() -> None:
     with FakeProvider(window=4_000) as provider:
         env = {"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": f"{provider.base_url}/v1"}
